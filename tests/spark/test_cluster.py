@@ -214,10 +214,12 @@ def test_errors_reach_the_user(
         PySparkException, match=r"NotFoundError.*'nothing' does not exist"
     ):
         load(spark, cluster, log="nothing")
-    with pytest.raises(PySparkException, match="name two places"):
+    with pytest.raises(PySparkException, match="exclude each other"):
         load(spark, cluster, path="data/")
     reader = spark.read.format("braidlog").options(path="data/", log="orders")
-    with pytest.raises(PySparkException, match="option 'token' is for a cluster"):
+    with pytest.raises(
+        PySparkException, match="option 'token' can only be used with 'cluster'"
+    ):
         reader.option("token", "secret").load()
     planned = load(spark, cluster, "position bigint").rdd
     assert planned.getNumPartitions() >= STREAMS

@@ -80,7 +80,7 @@ def test_logs_are_read_and_written_and_pipelines_refused(
     assert text.count("Check the name or path") == 1
     name, text = said["pipeline"]
     assert name == "InvalidArgumentError"
-    assert "pipelines do not run over Spark Connect" in text
+    assert "pipelines cannot run over Spark Connect" in text
     assert "SparkSession.builder.master" in text
     # Refused before anything was begun.
     assert not (tmp_path / "home").exists()

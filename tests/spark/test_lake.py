@@ -152,7 +152,7 @@ def test_an_option_that_it_does_not_have_is_refused(
 ) -> None:
     with pytest.raises(InvalidArgumentError, match="unknown option 'jub'"):
         sink(options | {"jub": "load"}).writer(StructType(), overwrite=False)
-    with pytest.raises(InvalidArgumentError, match="known by its checkpoint"):
+    with pytest.raises(InvalidArgumentError, match="identified by its checkpoint"):
         sink(options | {"job": "load"}).streamWriter(StructType(), overwrite=False)
 
 

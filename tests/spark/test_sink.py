@@ -146,10 +146,10 @@ def test_what_is_no_record_is_refused(spark: Any, numbers: Any, log: Path) -> No
     refused(nulls, "column `value`, row 7: null value")
     refused(numbers, "'stagin' does not exist; did you mean 'staging'", stagin="x")
     refused(numbers, "log 'nothing' does not exist", log="nothing")
-    with pytest.raises(PySparkException, match="only appended to"):
+    with pytest.raises(PySparkException, match="only be appended to"):
         writer(numbers, log).mode("overwrite").save()
     large = spark.range(1).selectExpr("repeat('x', 17000000) AS value")
-    refused(large, "TooLargeError.*the log has room for 1677")
+    refused(large, "TooLargeError.*the log accepts at most 1677")
     # Also where another task still wrote when its job was aborted.
     assert values(log) == []
     assert staged(log) == []

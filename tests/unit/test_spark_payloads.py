@@ -145,7 +145,7 @@ class TestSchema:
         assert "value array<struct<id bigint>>" in ddl_of(parse(BASE | arrow_options))
         with pytest.raises(InvalidArgumentError, match=r"needs .option\('valueSchema'"):
             ddl_of(parse(BASE | {"valueFormat": "json"}))
-        with pytest.raises(InvalidArgumentError, match="'valueSchema' is for"):
+        with pytest.raises(InvalidArgumentError, match="'valueSchema' needs"):
             parse(BASE | {"valueSchema": "id bigint"})
 
     def test_a_schema_given_by_the_user_is_enough(self) -> None:
@@ -162,7 +162,7 @@ class TestSchema:
     def test_what_may_become_null_may_not_be_declared_otherwise(self) -> None:
         options = parse(BASE | {"valueFormat": "utf8", "malformed": "null"})
         schema = StructType([StructField("value", StringType(), False)])
-        with pytest.raises(InvalidArgumentError, match="'value' of a log may be null"):
+        with pytest.raises(InvalidArgumentError, match="'value' of a log can be null"):
             requested(schema, options)
 
 

@@ -150,9 +150,9 @@ class TestOptions:
             (BASE | {"until": str(1 << 63)}, "'until' must be an ISO 8601 time"),
             (BASE | {"bytesPerPartition": "0"}, "must be a size"),
             (BASE | {"pushdown": "maybe"}, "must be true or false"),
-            (BASE | {"cluster": "host:7400"}, "name two places"),
-            (BASE | {"token": "t"}, "'token' is for a cluster"),
-            (BASE | {"ca": "file"}, "'ca' is for a cluster"),
+            (BASE | {"cluster": "host:7400"}, "exclude each other"),
+            (BASE | {"token": "t"}, "'token' can only be used with 'cluster'"),
+            (BASE | {"ca": "file"}, "'ca' can only be used with 'cluster'"),
             ({"cluster": "host:7400"}, r'\.option\("log"'),
         ],
     )
@@ -400,7 +400,7 @@ class TestReader:
         [
             (StructField("offset", LongType()), "no column `offset bigint`.*position"),
             (StructField("position", IntegerType()), "no column `position int`"),
-            (StructField("key", BinaryType(), False), "'key' of a log may be null"),
+            (StructField("key", BinaryType(), False), "'key' of a log can be null"),
         ],
     )
     def test_refuses_other_columns(

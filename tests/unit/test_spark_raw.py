@@ -129,7 +129,9 @@ def test_what_cannot_be_read(directories: list[Path], tmp_path: Path) -> None:
     data = [tmp_path / "data"]
     with braidlog.open(data[0]) as node:
         node.create_log("bank").append(b"a")
-        with pytest.raises(LockedError, match="is read with 'cluster' or 'path'"):
+        with pytest.raises(
+            LockedError, match="read a running one with 'cluster' or 'path'"
+        ):
             source(data).schema()
     reader: Any = source(data).reader(SCHEMA)
     assert len(rows(reader, reader.partitions())) == 1

@@ -82,7 +82,7 @@ def test_a_row_that_is_no_record_is_named() -> None:
         list(router.route(nothing))
     placed = pa.record_batch({"value": [b"a"], "stream": pa.array([7], pa.int32())})
     with pytest.raises(
-        InvalidArgumentError, match="names 7; the log has the streams 1"
+        InvalidArgumentError, match="has the value 7, but the streams of the log are 1"
     ):
         list(router.route(placed))
 
@@ -119,7 +119,7 @@ def test_writers_that_get_nothing(node: braidlog.Store, tmp_path: Path) -> None:
     query = StreamWriter(options, schema, overwrite=False)
     query.commit([], 0)
     query.abort([None, None], 1)
-    with pytest.raises(InvalidArgumentError, match="known by its checkpoint"):
+    with pytest.raises(InvalidArgumentError, match="identified by its checkpoint"):
         StreamWriter(parse_sink({**where, "job": "x"}), schema, overwrite=False)
 
 
@@ -134,7 +134,7 @@ def test_a_log_made_anew_gets_nothing_of_what_was_staged_before(
     with braidlog.open(tmp_path / "data") as again:
         again.delete_log("out")
         again.create_log("out")
-    with pytest.raises(NotFoundError, match="the one of this name is another"):
+    with pytest.raises(NotFoundError, match="a new log has its name"):
         job.commit([message])
 
 
@@ -282,7 +282,9 @@ def test_a_staged_file_is_checked(attempts: Attempts) -> None:
     data = one.read_bytes()
     one.write_bytes(data[:200] + bytes([data[200] ^ 1]) + data[201:])
     store = run.store
-    with pytest.raises(LostFilesError, match="not as its task wrote it") as lost:
+    with pytest.raises(
+        LostFilesError, match="differs from what its task wrote"
+    ) as lost:
         store(attempts.target, attempts.staging, work, parts, once=False)
     path = str(one.relative_to(attempts.staging.root))
     assert (lost.value.query, lost.value.batch) == ("query", 0)
@@ -295,7 +297,7 @@ def test_a_staged_file_is_checked(attempts: Attempts) -> None:
     with pytest.raises(NotFoundError, match="worker mount the same storage"):
         store(attempts.target, attempts.staging, again, parts, once=False)
     large = [run.Staged(again, 0, (), 1 << 30)]
-    with pytest.raises(TooLargeError, match="the log has room for"):
+    with pytest.raises(TooLargeError, match="the log accepts at most"):
         store(attempts.target, attempts.staging, again, large, once=False)
 
 
@@ -384,8 +386,8 @@ def test_a_list_that_is_lost_is_said_or_made_up_for(
     path.write_bytes(data[:-1] if damage == "cut" else data[:9] + b"0" + data[10:])
     if damage == "gone":
         path.unlink()
-    why = "is not there" if damage == "gone" else "is not as its driver wrote it"
-    with pytest.raises(LostFilesError, match=f"which 2 files .* {why}") as lost:
+    why = "is not there" if damage == "gone" else "differs from what its driver wrote"
+    with pytest.raises(LostFilesError, match=f"the 2 files .* {why}") as lost:
         attempts.store(0, 12)
     assert lost.value.files == (str(path.relative_to(attempts.staging.root)),)
     assert attempts.values(node.log("out")) == first_of(0, 3)
@@ -425,9 +427,9 @@ def test_a_task_that_is_late_leaves_nothing(attempts: Attempts) -> None:
     early.add(stream, rows)
     run.give_up(attempts.target, staging, work)
     early.add(stream, rows)
-    with pytest.raises(NotFoundError, match="the job was given up"):
+    with pytest.raises(NotFoundError, match="the job was cancelled"):
         early.close()
-    with pytest.raises(NotFoundError, match="the job was given up"):
+    with pytest.raises(NotFoundError, match="the job was cancelled"):
         late.add(stream, rows)
     early.discard()
     late.discard()

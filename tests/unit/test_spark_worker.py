@@ -143,7 +143,7 @@ def test_a_missing_file_of_authorities_names_the_worker(tmp_path: Path) -> None:
     ca = tmp_path / "ca.pem"
     options = ReadOptions(log="orders", cluster="127.0.0.1:1", ca=str(ca))
     reader = LogReader(options, ())
-    with pytest.raises(NotSharedError, match="does not find") as caught:
+    with pytest.raises(NotSharedError, match="does not see") as caught:
         positions(reader, partition_of(Task("", 1, 1, 2)))
     assert str(ca) in str(caught.value)
 

@@ -95,7 +95,7 @@ class BusyError(UnavailableError):
     """The call got no position: too many are on their way."""
 
     code = 112
-    hint = "Wait for answers, then call again"
+    hint = "Wait until pending calls are answered, then call again"
 
 
 class LogBoundError(BusyError):
@@ -103,8 +103,9 @@ class LogBoundError(BusyError):
 
     code = 130
     hint = (
-        "Wait for a snapshot and call again; if it lasts, Host.snapshot_status() says"
-        " what holds the log"
+        "Call again after the next snapshot; if calls are still refused, "
+        "Host.snapshot_status() shows what keeps the log from being "
+        "trimmed"
     )
 
 
@@ -119,7 +120,7 @@ class OutcomeUnknownError(UnavailableError):
     """The answer did not come; the call may be executed or may still be."""
 
     code = 114
-    hint = "Repeat it with the same call id: it is executed once"
+    hint = "Repeat the call with the same call id; it is executed once"
     outcome: Literal["not_stored", "unknown"] = "unknown"
 
 
@@ -147,7 +148,8 @@ class UnknownProcedureError(InvalidArgumentError):
 
     code = 117
     hint = (
-        "Register it; for a command in the log keep the old function with retired=True"
+        "Register the procedure; for a command that is in the log, keep "
+        "the old function with retired=True"
     )
 
 
@@ -155,14 +157,14 @@ class CallExpiredError(InvalidArgumentError):
     """The result of a call this old may have been forgotten, so it is not executed."""
 
     code = 118
-    hint = "Look at the state whether it was executed, then make a new call"
+    hint = "Check in the state whether the call was executed, then make a new call"
 
 
 class DeterminismError(ProcedureError):
     """A procedure asked for something that a replay would not get again."""
 
     code = 119
-    hint = "Take it from the context or from the arguments, or declare effects=True"
+    hint = "Take the value from the context or the arguments, or declare effects=True"
 
     def __init__(
         self,
@@ -186,8 +188,9 @@ class DivergedError(CorruptionError):
 
     code = 120
     hint = (
-        "The partition is stopped. Restore it from a snapshot of a host that agrees,"
-        " and find what the procedure takes from outside"
+        "The partition is stopped. Find what the procedure reads from "
+        "outside the log, then restore the partition from a snapshot of "
+        "a host that agrees"
     )
 
     def __init__(
@@ -211,7 +214,7 @@ class ExecutionError(ClosedError):
     """The host stopped: a disk, the memory or a library failed a command."""
 
     code = 121
-    hint = "Fix the cause and open again: what was acknowledged is in the log"
+    hint = "Fix the cause, then open the host again; acknowledged calls are in the log"
 
     def __init__(self, message: str = "", *, path: str = "") -> None:
         """Name the directory whose disk failed, if it was one."""
@@ -224,8 +227,8 @@ class StateDamagedError(CorruptionError):
 
     code = 133
     hint = (
-        "Look at the disk, then move the directory of the state away: a host that is"
-        " opened without it makes it again from a snapshot and the log"
+        "Check the disk, then move the state directory away; the next "
+        "open rebuilds it from a snapshot and the log"
     )
 
 
@@ -233,21 +236,21 @@ class SnapshotFailedError(UnavailableError):
     """A snapshot was not taken; nothing was trimmed, and the older ones are there."""
 
     code = 131
-    hint = "Fix the cause (often space), then take it again"
+    hint = "Fix the cause (often a full disk), then take the snapshot again"
 
 
 class SnapshotDamagedError(CorruptionError):
     """A snapshot is not what was written."""
 
     code = 132
-    hint = "Look at the disk; take another snapshot if the host runs"
+    hint = "Check the disk; if the host still runs, take another snapshot"
 
 
 class StepBudgetError(ProcedureError):
     """A procedure did more than one command may; the same on every host."""
 
     code = 125
-    hint = "Do it in several calls, or declare effects=True"
+    hint = "Split the work over several calls, or declare effects=True"
 
 
 class EnvironmentMismatchError(InvalidArgumentError):
@@ -255,8 +258,9 @@ class EnvironmentMismatchError(InvalidArgumentError):
 
     code = 126
     hint = (
-        "Execute them where they were logged and take a snapshot, or say"
-        " environment='report' and compare outcomes"
+        "Open a host with the environment that logged them and take a "
+        "snapshot there, or open with environment='report' and compare "
+        "outcomes"
     )
 
     def __init__(

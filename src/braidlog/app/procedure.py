@@ -41,7 +41,7 @@ def partition_of(key: object, partitions: int) -> int:
         EncodingError: the key is not an int, a str or bytes.
     """
     if isinstance(key, bool) or not isinstance(key, (int, str, bytes)):
-        msg = f"a partition key is an int, a str or bytes, not {type(key).__name__}"
+        msg = f"a partition key must be int, str or bytes, not {type(key).__name__}"
         raise EncodingError(msg)
     digest = blake2b(encode(key), digest_size=_KEY_BYTES).digest()
     return int.from_bytes(digest, "big") % partitions
@@ -100,7 +100,7 @@ class Procedure:
             return None
         touched = sorted({partition_of(k, count) for k in self.keys(*arguments)})
         if not touched:
-            msg = f"this call of {self.name!r} touches no partition"
+            msg = f"this call of {self.name!r} does not touch any partition"
             raise InvalidArgumentError(msg)
         return touched
 
@@ -132,14 +132,15 @@ def parameters(function: Callable[..., Any]) -> inspect.Signature:
     """
     others = [*inspect.signature(function).parameters.values()]
     if not others:
-        msg = f"{function.__name__} needs a first parameter: the context"
+        msg = f"the first parameter of {function.__name__} must be the context"
         raise InvalidArgumentError(msg)
     del others[0]
     for parameter in others:
         if parameter.kind is not parameter.POSITIONAL_OR_KEYWORD:
             msg = (
-                f"parameter {parameter.name!r} of {function.__name__}: only plain"
-                " parameters have one place in the log"
+                f"parameter {parameter.name!r} of {function.__name__} must be an "
+                "ordinary parameter (not *args, **kwargs, keyword-only or "
+                "positional-only): only those have a fixed place in the log"
             )
             raise InvalidArgumentError(msg)
     return inspect.Signature(others)

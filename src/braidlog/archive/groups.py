@@ -83,7 +83,9 @@ class _Window(io.RawIOBase):
         begin = self._at - self._offset
         end = len(self._data) if size < 0 else begin + size
         if begin < 0 or end > len(self._data):
-            msg = f"bytes {self._at} to {self._offset + end} are of another row group"
+            msg = (
+                f"bytes {self._at} to {self._offset + end} belong to another row group"
+            )
             raise ValueError(msg)
         self._at = self._offset + end
         return self._data[begin:end]
@@ -120,7 +122,7 @@ class CheckedFile:
         group = self._groups[number]
         data = self._raw.read_at(group.bytes, group.offset)
         if checksum_of(data) != group.checksum:
-            msg = f"row group {number} of {self._path} differs from the archived one"
+            msg = f"row group {number} of {self._path} does not match its checksum"
             raise self._damaged(msg, group.offset)
         window = _Window(group.offset, data, self._file.bytes)
         return pq.ParquetFile(pa.PythonFile(window, mode="r"), metadata=self.metadata)

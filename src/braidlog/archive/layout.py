@@ -121,7 +121,7 @@ class Manifest:
             msg = f"generation {self.generation} of {len(self.files)} files"
             raise InvalidArgumentError(msg)
         if not re.fullmatch(r"[0-9a-f]{32}", self.log_id):
-            msg = f"{self.log_id!r} is not the identity of a log"
+            msg = f"{self.log_id!r} is not the id of a log"
             raise InvalidArgumentError(msg)
         if outside := [f.path for f in self.files if not _DATA_FILE.fullmatch(f.path)]:
             msg = f"{outside[0]!r} is not the name of a data file"
@@ -162,7 +162,10 @@ def _check_files(files: tuple[ArchivedFile, ...]) -> None:
             )
             raise InvalidArgumentError(msg)
         if sum(part.end - part.begin for part in file.streams) != file.rows:
-            msg = f"the LLSNs of {file.path} do not count its {file.rows} records"
+            msg = (
+                f"the LLSN ranges of {file.path} do not add up to its {file.rows} "
+                "records"
+            )
             raise InvalidArgumentError(msg)
         for part in file.streams:
             if part.begin != reached.get(part.stream, part.begin):
@@ -246,7 +249,10 @@ def decode(data: bytes, path: str) -> Manifest:
     if not isinstance(found, int) or found < 1:
         raise ArchiveDamagedError(f"{path} is not a manifest of an archive", path=path)
     if found > FORMAT:
-        msg = f"{path} has format {found}; this version reads up to {FORMAT}"
+        msg = (
+            f"{path} has format {found}, but this version reads up to "
+            f"{FORMAT}: upgrade Braidlog"
+        )
         raise NewerFormatError(msg, path=path, found=found, supported=FORMAT)
     try:
         body = whole["manifest"]
@@ -264,7 +270,10 @@ def _manifest(body: dict[str, Any]) -> Manifest:
     rest = {name: body[name] for name in ("log", "log_id", "generation", "job")}
     found = _typed(Manifest, rest | {"files": tuple(files)})
     if (found.begin, found.end) != (body["begin"], body["end"]):
-        msg = f"it has {found.begin} to {found.end}, not what it says"
+        msg = (
+            f"it has positions {found.begin} to {found.end}, which differs "
+            "from what it says"
+        )
         raise InvalidArgumentError(msg)
     return found
 

@@ -134,9 +134,9 @@ class Place:
         if isinstance(self.system, fs.LocalFileSystem):
             return Path(self.root)
         msg = (
-            f"{self.location} can be read but not written: two archivers could "
-            "publish the same generation there. Archive to a directory, and "
-            "copy it there"
+            f"an archive at {self.location} can only be read, because two "
+            "archivers could publish the same generation there: archive to a "
+            "directory, and copy it there"
         )
         raise InvalidArgumentError(msg)
 

@@ -102,7 +102,7 @@ class Archive:
         """
         found = newest(self.place)
         if found is None:
-            msg = f"the archive at {self.location} has no manifest any more"
+            msg = f"the archive at {self.location} has lost its manifest"
             raise ArchiveDamagedError(msg, path=self.location)
         _check_log(self.place, found, self.manifest.log_id)
         newer = found.generation > self.manifest.generation
@@ -237,7 +237,7 @@ class Archive:
             with self.place.open(file.path) as raw:
                 yield CheckedFile(raw, file, path)
         except FileNotFoundError:
-            msg = f"{path} does not exist any more"
+            msg = f"{path} no longer exists"
             raise ArchiveDamagedError(msg, path=path) from None
         except OSError as error:
             raise UnavailableError(f"{path}: {error}", path=path) from error
@@ -247,7 +247,7 @@ def _parts(
     metadata: Any, file: ArchivedFile, begin: int, end: int, choice: Choice
 ) -> Iterator[_Part]:
     if metadata.num_rows != file.rows:
-        msg = f"{file.path} has {metadata.num_rows} rows, not {file.rows}"
+        msg = f"{file.path} has {metadata.num_rows} rows instead of {file.rows}"
         raise ArchiveDamagedError(msg, path=file.path)
     first = file.begin
     for number in range(metadata.num_row_groups):

@@ -130,7 +130,7 @@ def write_file(
 
 def _check_whole(tally: Tally, end: int) -> None:
     if tally.position != end:
-        msg = f"records end at position {tally.position}, not at {end}"
+        msg = f"the records end at position {tally.position} instead of {end}"
         raise CorruptionError(msg)
 
 

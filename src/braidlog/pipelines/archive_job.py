@@ -105,7 +105,8 @@ class _Archiving:
         manifest = newest(self.place)
         if manifest is not None and manifest.log_id != log_id:
             msg = (
-                f"{self.place.location} is the archive of {manifest.log!r}, another log"
+                f"{self.place.location} is the archive of a different log, "
+                f"{manifest.log!r}"
             )
             raise InvalidArgumentError(msg)
         return manifest
@@ -139,8 +140,8 @@ class _Archiving:
             footer = file.footer_bytes, file.footer_checksum
             if problem := problem_of(path, file.bytes, *footer):
                 msg = (
-                    f"{path}, a file of the archive, {problem}; looked at from "
-                    f"{here()}; the cursor stays where it is, nothing was trimmed"
+                    f"the file {path} of the archive {problem} (seen from {here()}); "
+                    "the cursor was not moved and nothing was trimmed"
                 )
                 raise ArchiveDamagedError(msg, path=str(path))
 
@@ -221,7 +222,7 @@ class _Archiving:
         self, last: Manifest | None, kept: TrimControl, job: Job, begin: int, files: Any
     ) -> Manifest:
         if last is not None and last.end != begin:
-            msg = f"another run archived up to {last.end} meanwhile; run again"
+            msg = f"another run archived up to {last.end} in the meantime: run it again"
             raise AlreadyExistsError(msg)
         following = next_generation(
             last, log=kept.name, log_id=kept.id, job=job.identity, files=files

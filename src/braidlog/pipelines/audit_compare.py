@@ -123,14 +123,16 @@ def _dense(copy: str, rows: tuple[Array, ...]) -> Iterator[Finding]:
     same = (np.diff(streams[order]) == 0) & (np.diff(llsns[order]) == 0)
     again = order[np.flatnonzero(same) + 1]
     for row in again[:FINDINGS_MAX]:
-        problem = f"LLSN {llsns[row]} of stream {streams[row]} is at a second position"
+        problem = (
+            f"LLSN {llsns[row]} of stream {streams[row]} occurs at a second position"
+        )
         yield _at(copy, rows, row, "doubled", problem)
     order = np.lexsort((positions, streams))
     order = order[~np.isin(order, again)]
     falls = (np.diff(streams[order]) == 0) & (np.diff(llsns[order]) < 0)
     for at in np.flatnonzero(falls)[:FINDINGS_MAX]:
         row, before = order[at + 1], llsns[order[at]]
-        problem = f"LLSN {llsns[row]} of stream {streams[row]} comes behind {before}"
+        problem = f"LLSN {llsns[row]} of stream {streams[row]} comes after {before}"
         yield _at(copy, rows, row, "swapped", problem)
 
 
@@ -171,7 +173,7 @@ def _nowhere(positions: Array, begin: int, end: int) -> Iterator[Finding]:
     edges = np.concatenate([[begin - 1], positions, [end]])
     for at in np.flatnonzero(np.diff(edges) > 1)[:FINDINGS_MAX]:
         first, count = int(edges[at]) + 1, int(edges[at + 1] - edges[at]) - 1
-        problem = f"no copy has the positions {first} to {first + count - 1}"
+        problem = f"no copy has positions {first} to {first + count - 1}"
         yield Finding("missing", "", first, problem, count)
 
 
@@ -198,7 +200,7 @@ def _lacking(
                 "missing",
                 rows.copy,
                 position,
-                f"{what} are not there",
+                f"{what} are missing",
                 len(run),
                 holding.stream,
                 llsn,
@@ -244,11 +246,11 @@ def _difference(
     kind, problem = "diverged", "its record is another one than the other copies have"
     elsewhere = contents.get(row[2])
     if most is None:
-        problem = "copies differ, and there is no majority: compare them"
+        problem = "copies differ and none has a majority: compare them"
     elif row[2] == most[2]:
         problem = (
-            f"it is LLSN {row[1]} of stream {row[0]} here, elsewhere LLSN {most[1]}"
-            f" of stream {most[0]}"
+            f"this copy says LLSN {row[1]} of stream {row[0]}, the others say "
+            f"LLSN {most[1]} of stream {most[0]}"
         )
     elif elsewhere is not None and elsewhere != position:
         kind, problem = "swapped", f"its record is the one of position {elsewhere}"

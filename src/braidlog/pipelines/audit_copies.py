@@ -205,4 +205,4 @@ def problems_of(look: Look) -> list[tuple[str, str]]:
         from braidlog.archive import verify
 
         return [(each.path, each.problem) for each in verify(_archive(copy)).damage]
-    raise InvalidArgumentError(f"nobody sees the files of {copy.name}")
+    raise InvalidArgumentError(f"the files of {copy.name} cannot be read from here")

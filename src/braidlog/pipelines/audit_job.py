@@ -208,7 +208,7 @@ def _look(origin: Origin, look: Look, attempt: Attempt) -> Result:
 
 
 def _damage(copy: Copy, last: int, error: LogError) -> Finding:
-    problem = f"it can be read up to position {last} only: {error.message}"
+    problem = f"it can be read only up to position {last}: {error.message}"
     return Finding("damaged", copy.name, last + 1 if last else 0, problem)
 
 

@@ -101,7 +101,7 @@ class Tombstones:
             try:
                 self.mask(pa.table({"value": pa.array([b""])}))
             except pa.ArrowInvalid as error:
-                msg = f"{self.text!r} is no regular expression: {error}"
+                msg = f"{self.text!r} is not a regular expression: {error}"
                 raise InvalidArgumentError(msg) from None
 
     def mask(self, table: pa.Table) -> Any:
@@ -259,7 +259,7 @@ def _collect(origin: Origin, task: _Collect, attempt: Attempt) -> Result:
     shuffle.finish()
     begin = task.begin if first is None else first
     if records != after - begin:
-        msg = f"positions {begin} to {after - 1} hold {records} records"
+        msg = f"positions {begin} to {after - 1} gave {records} records, not one each"
         raise CorruptionError(msg)
     return Result(
         {
@@ -315,7 +315,10 @@ def _whole(collected: Sequence[Result]) -> Whole:
     facts = sorted((each.facts for each in collected), key=lambda each: each["begin"])
     for before, behind in pairwise(facts):
         if before["end"] != behind["begin"]:
-            msg = f"nobody read the positions {before['end']} to {behind['begin'] - 1}"
+            msg = (
+                f"positions {before['end']} to {behind['begin'] - 1} were not "
+                "read by any task"
+            )
             raise CorruptionError(msg)
     first, last = facts[0], facts[-1]
     return Whole(first["begin"], last["end"], first["log"], first["parts"])

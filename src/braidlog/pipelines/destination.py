@@ -105,7 +105,7 @@ class _Cluster:
         stream = self._ingest.streams[part]
         found: int | None = self._ingest.next_sequence({stream: producer})[stream]
         if found is None:
-            msg = f"stream {stream} has had a later epoch of producer {producer.id}"
+            msg = f"stream {stream} has seen a later epoch of producer {producer.id}"
             raise FencedError(msg)
         return found
 
@@ -144,10 +144,13 @@ class Destination:
                 its path is a URI.
         """
         if bool(self.path) == bool(self.cluster) or not self.log:
-            msg = "a destination is a `log`, and one of `path` and `cluster`"
+            msg = "name a destination by `log` and exactly one of `path` and `cluster`"
             raise InvalidArgumentError(msg)
         if self.streams < 1 or (self.path and self.streams != 1):
-            msg = f"{self.streams} streams: a log has one or more, in a directory one"
+            msg = (
+                "streams must be at least 1, and 1 for a data directory, not "
+                f"{self.streams}"
+            )
             raise InvalidArgumentError(msg)
         for name, what in (("path", "the data directory"), ("ca", "`ca`")):
             if given := getattr(self, name):

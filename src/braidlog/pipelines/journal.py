@@ -66,7 +66,7 @@ class JobJournal:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             self._lock.close()
-            msg = f"the same job is running on {home}"
+            msg = f"the same job is already running on {home}"
             raise LockedError(msg, path=str(self._path)) from None
         self._notes: dict[str, IO[bytes]] = {}
         path = self._path / _LANDMARK
@@ -154,5 +154,8 @@ class JobJournal:
 
     def _damaged(self, name: str) -> CorruptionError:
         path = str(self._path / name)
-        msg = f"notes of a job are damaged: {path}; remove the directory to begin anew"
+        msg = (
+            f"the notes of a job are damaged: {path}; remove the directory to "
+            "start over"
+        )
         return CorruptionError(msg, path=path)

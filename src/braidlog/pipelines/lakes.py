@@ -58,7 +58,10 @@ class Lakes:
             import pyiceberg.catalog  # noqa: F401
 
             if self.iceberg.count(".") < 2:
-                msg = f"{self.iceberg!r} is no table; write catalog.namespace.table"
+                msg = (
+                    f"{self.iceberg!r} is not the name of a table: write "
+                    "catalog.namespace.table"
+                )
                 raise InvalidArgumentError(msg)
 
     def follow(self, place: Place, manifest: Manifest) -> dict[str, int]:

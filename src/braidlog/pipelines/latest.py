@@ -135,7 +135,7 @@ def fetch(origin: Origin, task: Fetch, attempt: Attempt) -> Result:
                 fetched += rows.num_rows
                 size += batch.nbytes
     if fetched != len(chosen):
-        msg = f"of {len(chosen)} chosen records {fetched} are there"
+        msg = f"{fetched} of {len(chosen)} chosen records were found"
         raise CorruptionError(msg)
     shuffle.finish()
     return Result(
@@ -158,7 +158,7 @@ def _rows(batch: pa.RecordBatch, chosen: Any) -> pa.RecordBatch:
     """
     first, last = (batch.column("position")[at].as_py() for at in (0, -1))
     if last - first + 1 != batch.num_rows:
-        msg = f"positions {first} to {last} hold {batch.num_rows} records"
+        msg = f"positions {first} to {last} gave {batch.num_rows} records, not one each"
         raise CorruptionError(msg)
     begin, end = np.searchsorted(chosen, [first, last + 1])
     return batch.take(pa.array(chosen[begin:end] - first))

@@ -59,13 +59,13 @@ def read_manifest(home: Path) -> dict[str, Any]:
     try:
         found = json.loads(path.read_bytes())
     except FileNotFoundError:
-        msg = f"no pipeline has published its results in {home}"
+        msg = f"there are no published results of a pipeline in {home}"
         raise NotFoundError(msg) from None
     except ValueError as error:
         msg = f"the manifest cannot be read: {path}"
         raise CorruptionError(msg, path=str(path)) from error
     if not isinstance(found, dict) or found.get("format") != _FORMAT:
-        msg = f"this is no manifest of format {_FORMAT}: {path}"
+        msg = f"{path} is not a manifest of format {_FORMAT}"
         raise CorruptionError(msg, path=str(path))
     return found
 
@@ -95,8 +95,8 @@ def _refuse_others(home: Path) -> None:
     names = sorted(path.name for path in home.iterdir()) if home.is_dir() else []
     if names and NOTES not in names:
         msg = (
-            f"{home} has files that are of no pipeline, such as {names[0]!r}: name a"
-            " directory that is new or empty"
+            f"{home} has files of something else, such as {names[0]!r}: name "
+            "a directory that is new or empty"
         )
         raise AlreadyExistsError(msg)
 
@@ -104,7 +104,9 @@ def _refuse_others(home: Path) -> None:
 def _other(home: Path, found: Mapping[str, Any]) -> AlreadyExistsError:
     parameters = json.dumps(found["parameters"], ensure_ascii=False)
     job = f"{found['pipeline']!r} with {parameters}"
-    return AlreadyExistsError(f"{home} has the results of another job: {job}")
+    return AlreadyExistsError(
+        f"{home} has the results of another job ({job}): name another directory"
+    )
 
 
 def refuse_results(home: Path) -> None:
@@ -193,7 +195,7 @@ def verify(home: Path, file: File) -> None:
         msg = f"the published file {path} cannot be read: {error}"
         raise CorruptionError(msg, path=str(path)) from error
     if not same:
-        msg = f"the published file {path} is not what was written"
+        msg = f"the published file {path} does not match its checksum"
         raise CorruptionError(msg, path=str(path))
 
 

@@ -207,7 +207,7 @@ def _one(records: list[Record]) -> Record:
     for record in records:
         entry = unpack(record.value, position)
         if not isinstance(entry, Outcomes):
-            msg = f"the position {position} is there twice in what a stage made"
+            msg = f"position {position} occurs twice in the result of a stage"
             raise CorruptionError(msg)
         epoch = entry.epoch
         digests += entry.digests

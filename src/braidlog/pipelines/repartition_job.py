@@ -168,7 +168,7 @@ def _split(origin: Origin, parts: int, task: _Split, attempt: Attempt) -> Result
             shuffle.add(batch)
     shuffle.finish()
     if records != after - (begin or task.begin):
-        msg = f"positions {begin} to {after - 1} hold {records} records"
+        msg = f"positions {begin} to {after - 1} gave {records} records, not one each"
         raise CorruptionError(msg)
     return Result(
         {
@@ -240,8 +240,8 @@ def _append(destination: Destination, task: _Append, attempt: Attempt) -> Result
         stored_in = [log.id, log.end]
     if not seen == there == task.records:
         msg = (
-            f"part {task.part} has {task.records} records, {seen} were read and the"
-            f" log says that it has {there}"
+            f"part {task.part} should have {task.records} records; {seen} "
+            f"were read, and the log reports {there}"
         )
         raise CorruptionError(msg)
     return Result(
@@ -274,7 +274,7 @@ def _check_stored(destination: Destination, results: Sequence[Result]) -> None:
             # Of an earlier version there is no note of it.
             identity, end = each.facts.get("log", (log.id, 0))
             if identity != log.id or end > log.end:
-                problem = f"ends at {log.end} here instead of {end}"
+                problem = f"ends at {log.end} here instead of at {end}"
                 where = f"the log {destination.log!r} of {destination.path}"
                 raise not_shared(where, problem, each.worker)
 
@@ -285,7 +285,7 @@ def _facts(results: Sequence[Result]) -> dict[str, Any]:
     begin, end = results[0].facts["begin"], results[0].facts["end"]
     counts = [result.facts["records"] for result in results]
     if sum(counts) != end - begin:
-        msg = f"of {end - begin} records {sum(counts)} arrived"
+        msg = f"{sum(counts)} of {end - begin} records were stored"
         raise CorruptionError(msg)
     proof = f"each position from {begin} to {end - 1} was stored once"
     return {"begin": begin, "end": end, "records": counts, "proved": [proof]}

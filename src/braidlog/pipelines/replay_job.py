@@ -217,7 +217,7 @@ def _order(
             time = _time_of(batch, until) or time
     shuffle.finish()
     if survey.missing:
-        msg = f"{survey.missing} positions from {survey.first} on are missing"
+        msg = f"{survey.missing} positions are missing, from {survey.first} on"
         raise CorruptionError(msg)
     survey.check_code()
     return Result(
@@ -261,15 +261,22 @@ def _plan_apply(
     if not facts:
         return []
     if facts[0]["begin"] > 1:
-        msg = f"the log begins at {facts[0]['begin']}, and not with its first command"
+        msg = (
+            f"the log begins at {facts[0]['begin']}, but this replay needs "
+            "its first command: pass the archive, or use `braidlog replay` "
+            "with a snapshot"
+        )
         raise TrimmedError(msg, first=facts[0]["begin"])
     for before, behind in pairwise(facts):
         if before["last"] + 1 != behind["begin"]:
-            msg = f"nobody read positions {before['last'] + 1} to {behind['begin'] - 1}"
+            msg = (
+                f"positions {before['last'] + 1} to {behind['begin'] - 1} were "
+                "not read by any task"
+            )
             raise CorruptionError(msg)
     last = facts[-1]["last"]
     if until is not None and until > last:
-        msg = f"the log ends at {last}, before {until}"
+        msg = f"the log ends at {last}, before the requested position {until}"
         raise BeyondEndError(msg, next=last + 1)
     end = last if until is None else until
     at_end = next(each for each in facts if each["begin"] <= end <= each["last"])
@@ -364,7 +371,7 @@ def _facts(results: Sequence[Result]) -> dict[str, Any]:
         there = result.facts["commands"]
         done = sum(each.figures["commands"] for each in results)
         if done != there:
-            msg = f"the log has {there} commands, and {done} were executed"
+            msg = f"the log has {there} commands, but {done} were executed"
             raise CorruptionError(msg)
     compared = sum(result.figures["outcomes_compared"] for result in results)
     differ = [line for result in results for line in result.facts["differences"]]

@@ -56,7 +56,7 @@ def runner_of(spark: SparkSession | None, workers: int | None) -> Runner:
     """
     if spark is not None:
         if workers is not None:
-            msg = "workers are processes of this machine: Spark has its own"
+            msg = "workers are processes on this machine: leave it out with Spark"
             raise InvalidArgumentError(msg)
         return SparkRunner(spark)
     if workers is not None and workers < 1:
@@ -118,7 +118,7 @@ class PoolRunner:
         try:
             yield from self._run(pool, workers, tasks, work, blank)
         except BrokenProcessPool as error:
-            msg = "a worker process died; if its memory was short, take fewer workers"
+            msg = "a worker process died; if memory was short, run fewer workers"
             raise UnavailableError(msg) from error
         except BaseException:
             # Tasks may take long, and what they have not returned does not count.
@@ -166,9 +166,10 @@ def context_of(spark: SparkSession) -> Any:
     """
     if type(spark).__module__.startswith("pyspark.sql.connect"):
         msg = (
-            "pipelines do not run over Spark Connect, whose client has no driver: run "
-            "them on a machine of the cluster with a classic session "
-            "(SparkSession.builder.master(...)), or without Spark by `workers`"
+            "pipelines cannot run over Spark Connect, because its client has "
+            "no driver: run them on a machine of the cluster with a classic "
+            "session (SparkSession.builder.master(...)), or without Spark by "
+            "passing `workers`"
         )
         raise InvalidArgumentError(msg)
     return spark.sparkContext

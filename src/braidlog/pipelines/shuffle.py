@@ -204,8 +204,9 @@ def read_list(home: Path, path: str) -> list[ShuffleRange]:
         return msgspec.json.decode((home / path).read_bytes(), type=list[ShuffleRange])
     except (OSError, msgspec.MsgspecError) as error:
         msg = (
-            f"the list of what a stage made cannot be read: {home / path}: {error};"
-            " remove the directory of the job and run it again"
+            "the list of the results of a stage cannot be read: "
+            f"{home / path}: {error}; remove the directory of the job and run "
+            "it again"
         )
         raise CorruptionError(msg, path=str(home / path)) from error
 

@@ -106,7 +106,7 @@ class ShuffleFile:
         try:
             self._file: Any = pa.OSFile(str(path), "rb")
         except OSError as error:
-            msg = f"records between two stages are gone: {path}: {error}"
+            msg = f"a file between two stages is missing: {path}: {error}"
             raise CorruptionError(msg, path=str(path)) from error
         try:
             size = self._file.size()
@@ -161,8 +161,8 @@ class ShuffleFile:
 
     def _damaged(self, offset: int) -> CorruptionError:
         msg = (
-            f"records between two stages are damaged: {self.path} at {offset}; remove"
-            " the file and run the job again"
+            f"a file between two stages is damaged: {self.path} at byte "
+            f"{offset}; remove the file and run the job again"
         )
         return CorruptionError(msg, path=str(self.path), offset=offset)
 

@@ -62,7 +62,10 @@ def trim_control(origin: Origin, log: TrimControl | None) -> Iterator[TrimContro
         NotFoundError: the log is not there.
     """
     if origin.raw:
-        msg = "raw directories keep no cursors: archive the log that goes on from them"
+        msg = (
+            "directories of stopped nodes have no cursors: archive the "
+            "running log instead"
+        )
         raise InvalidArgumentError(msg)
     if log is not None:
         yield log
@@ -100,7 +103,8 @@ def pinned(
             return wish
         if position is not None:
             msg = (
-                f"positions {wish} to {kept.first - 1} of {kept.name!r} were trimmed "
-                "before they were archived; begin a new archive at another place"
+                f"positions {wish} to {kept.first - 1} of {kept.name!r} were "
+                "trimmed before they were archived: begin a new archive in "
+                "another directory"
             )
             raise TrimmedError(msg, first=kept.first)

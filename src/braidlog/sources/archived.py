@@ -245,7 +245,7 @@ class ArchivedSource(LogSource):
             look = self.look()
             log = look.log
             if 0 < after < look.first:
-                msg = f"position {after} is gone; the first one is {look.first}"
+                msg = f"position {after} was trimmed; the first one is {look.first}"
                 raise TrimmedError(msg, first=look.first)
             low = after or look.first
             high = log.first if end is None else min(end, log.first)

@@ -198,7 +198,7 @@ class DeadSource(LogSource):
             why = look.doubt or small
         if not why:
             return super().ranges(until, bytes_per_task, ahead=ahead)
-        _log.info("log %r is read by one task: %s", self._log, why)
+        _log.info("one task reads log %r: %s", self._log, why)
         end = _END if until is None or ahead else until + 1
         return [Span(0, end, self._file_bytes())]
 
@@ -219,8 +219,8 @@ class DeadSource(LogSource):
                 figures, committed, last = merge.figures(), merge.committed, merge.end
         except LockedError as error:
             msg = (
-                f"{error.message}: option 'raw' is for nodes that do not run, a "
-                "running one is read with 'cluster' or 'path'"
+                f"{error.message}: option 'raw' is for stopped nodes; read a "
+                "running one with 'cluster' or 'path'"
             )
             raise LockedError(msg, path=error.path) from None
         said = (*map(str, figures.damages), *figures.notes)
@@ -236,8 +236,8 @@ class DeadSource(LogSource):
             or any(ends.get(stream, 0) < llsn for stream, llsn in committed.items())
         ):
             msg = (
-                "no other directory has all of what this one had; the pipelines read"
-                " damaged directories, in one task"
+                "no other directory has everything that this one had; use a "
+                "pipeline, which reads damaged directories in one task"
             )
             raise _damaged(figures, msg)
         doubt = ""
@@ -332,7 +332,10 @@ class DeadSource(LogSource):
                 if after >= end:
                     return
         if end != _END and after < end:
-            msg = f"what is left of the log ends at {after - 1}, before {end - 1}"
+            msg = (
+                f"the directories have the log up to {after - 1}, but {end - 1} "
+                "was asked for"
+            )
             raise BeyondEndError(msg, next=after)
 
     def records(self, begin: int | None, end: int | None = None) -> Iterator[Record]:
@@ -408,7 +411,7 @@ def _without_gap(
         begin += part.count
         yield batch
     if begin != end:
-        msg = f"position {begin} is in none of the directories"
+        msg = f"none of the directories has position {begin}"
         raise CorruptionError(msg)
 
 
@@ -427,7 +430,7 @@ def _compared(
             if begin in there and copy not in damaged
         ]
         if not able:
-            msg = f"no directory has {begin} to {end} of stream {stream}"
+            msg = f"no directory has LLSNs {begin} to {end} of stream {stream}"
             raise next(iter(damaged.values()), CorruptionError(msg))
         try:
             stop = min(end, copies[able[0]][1].stop)
@@ -478,7 +481,7 @@ def _decoded(part: StoredPart) -> pa.RecordBatch:
 
     batch = _native.Batch(part.data)
     if batch.count != part.size:
-        msg = f"a batch of {batch.count} records is stored as one of {part.size}"
+        msg = f"a batch of {batch.count} records is listed with {part.size} records"
         raise CorruptionError(msg)
     position, last = part.glsn - part.skip, part.skip + part.count
     return pa.record_batch(batch.arrow(position, part.skip, last, _COMPARED))
@@ -504,6 +507,9 @@ def _shared(directory: Path) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
-            msg = f"a node runs on {directory}: read the log from it, or stop it"
+            msg = (
+                f"a node is running on {directory}: read the log from the node, "
+                "or stop it"
+            )
             raise LockedError(msg, path=str(directory)) from None
         yield

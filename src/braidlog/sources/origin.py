@@ -58,14 +58,15 @@ class Origin:
         places = [bool(self.path), bool(self.cluster), bool(self.raw)]
         if sum(places) != 1 or not self.log:
             msg = (
-                "a log is named by `log`, and by one of `path` (data directory),"
-                " `cluster` (addresses of nodes) and `raw` (directories of dead nodes)"
+                "name a log by `log` and exactly one of `path` (data directory), "
+                "`cluster` (addresses of nodes) and `raw` (directories of "
+                "stopped nodes)"
             )
             raise InvalidArgumentError(msg)
         if self.raw and self.include_archive:
             msg = (
-                "raw directories do not say where the archive of their log is: read"
-                " archives of logs that run"
+                "directories of stopped nodes do not record where the archive of "
+                "their log is: read archives of running logs"
             )
             raise InvalidArgumentError(msg)
         # Here, because on a worker the home directory is another one.

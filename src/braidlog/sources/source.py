@@ -132,10 +132,10 @@ class LogSource(ABC):
         look = self.look()
         first, end = look.first, look.end
         if until is not None and until >= end:
-            msg = f"the log ends at {end - 1}, before {until}"
+            msg = f"the log ends at {end - 1}, before the requested position {until}"
             raise BeyondEndError(msg, next=end)
         if until is not None and until < first:
-            msg = f"the log begins at {first}, behind {until}"
+            msg = f"the log begins at {first}, after the requested position {until}"
             raise TrimmedError(msg, first=first)
         bounds = Bounds(first, end if until is None else min(end, until + 1 + ahead))
         extents = look.by_position(bounds.begin, bounds.end, _PARTS)
@@ -184,8 +184,8 @@ class LogSource(ABC):
             InvalidArgumentError: it is of another log.
         """
         msg = (
-            "raw directories do not say where the archive of their log is: read"
-            " archives of logs that run"
+            "directories of stopped nodes do not record where the archive of "
+            "their log is: read archives of running logs"
         )
         raise InvalidArgumentError(msg)
 

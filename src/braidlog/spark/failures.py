@@ -34,8 +34,8 @@ def log_error(error: BaseException) -> LogError | None:
     text = str(error)
     if _NO_SUCH_MODE.search(text):
         return InvalidArgumentError(
-            "Braidlog only appends, and Spark's own save mode is another: write with "
-            '.mode("append")'
+            "a log can only be appended to, and the default save mode of "
+            'Spark is a different one: write with .mode("append")'
         )
     found = _RAISED.findall(text)
     if not found:

@@ -113,12 +113,14 @@ def test_a_loop_is_given_up_and_the_host_goes_on(tmp_path: Path) -> None:
         loop = host.submit("forever")
         behind = [host.submit("add", key, 1) for key in (0, 1)]
         assert [call.result(30) for call in before] == [1, 1]
-        with pytest.raises(ProcedureError, match=r"given up: it took more") as caught:
+        with pytest.raises(
+            ProcedureError, match=r"by the host: it took more"
+        ) as caught:
             loop.result(30)
         assert caught.value.kind == "GivenUp"
         assert [call.result(30) for call in behind] == [2, 2]
         # A repeat gets the same, and does not run again.
-        with pytest.raises(ProcedureError, match="given up"):
+        with pytest.raises(ProcedureError, match="aborted by the host"):
             host.call("forever", call_id=loop.call_id)
         expected = host.hashes()
     # Without a watchdog: nothing runs for ever.
@@ -133,7 +135,7 @@ def test_a_standby_gives_up_what_the_active_host_does(tmp_path: Path) -> None:
         opened(tmp_path, contents, b"b", active=False) as second,
     ):
         first.call("add", 1, 5)
-        with pytest.raises(ProcedureError, match="given up"):
+        with pytest.raises(ProcedureError, match="aborted by the host"):
             second.call("forever", timeout=30)
         assert second.call("add", 1, 5, timeout=30) == 10
         end = first.runner.end() - 1
@@ -166,7 +168,7 @@ def test_a_standby_that_is_promoted_decides_itself(tmp_path: Path) -> None:
         until(lambda: watchdog.seconds > QUICK)  # It waited, and tries again.
         assert not aborts(contents)
         second.runner.promote(30)
-        with pytest.raises(ProcedureError, match="given up"):
+        with pytest.raises(ProcedureError, match="aborted by the host"):
             call.result(30)
         # In its own term: the entry of the host that was active would not count.
         assert [entry.epoch for entry in aborts(contents)] == [2]
@@ -228,7 +230,7 @@ def test_of_two_entries_the_first_counts(tmp_path: Path) -> None:
 
         loop = first.submit("forever")
         log.before_append = other
-        with pytest.raises(ProcedureError, match="given up: elsewhere"):
+        with pytest.raises(ProcedureError, match="aborted by the host: elsewhere"):
             loop.result(30)
         hashes, end = first.hashes()[1], first.position
     assert len(aborts(contents)) == 2
@@ -280,7 +282,7 @@ def test_effects_that_never_end_change_nothing(tmp_path: Path) -> None:
     contents = Contents()
     with opened(tmp_path, contents, b"a") as host:
         host.call("add", 1, 5)
-        with pytest.raises(ProcedureError, match="given up"):
+        with pytest.raises(ProcedureError, match="aborted by the host"):
             host.call("endless", 1)
         assert host.call("add", 1, 5) == 10
     assert not aborts(contents)

@@ -23,7 +23,7 @@ def test_keys_are_in_their_partition_for_ever() -> None:
 
 @pytest.mark.parametrize("key", [True, 1.0, None, (1,)])
 def test_keys_that_are_none(key: Any) -> None:
-    with pytest.raises(EncodingError, match="a partition key is"):
+    with pytest.raises(EncodingError, match="a partition key must be"):
         partition_of(key, 8)
 
 
@@ -46,7 +46,7 @@ def test_where_a_call_belongs() -> None:
     wanted = sorted({partition_of(key, 16) for key in (3, 1, 2, 3)})
     assert app.find("some").partitions([[3, 1, 2, 3]], 16) == wanted
     assert app.find("everywhere").partitions([], 16) is None
-    with pytest.raises(InvalidArgumentError, match="touches no partition"):
+    with pytest.raises(InvalidArgumentError, match="does not touch any partition"):
         app.find("some").partitions([[]], 16)
 
 
@@ -66,8 +66,8 @@ def test_declarations_that_make_no_sense() -> None:
         ({"key": "a", "multi": True}, plain, "needs exactly one of key="),
         ({"key": "b"}, plain, "no parameter 'b'"),
         ({"multi": True}, bare, "the context"),
-        ({"multi": True}, star, "plain parameters"),
-        ({"multi": True}, named, "plain parameters"),
+        ({"multi": True}, star, "an ordinary parameter"),
+        ({"multi": True}, named, "an ordinary parameter"),
         ({"multi": True, "read_only": True, "effects": True}, plain, "choose one"),
     ):
         with pytest.raises(InvalidArgumentError, match=message):

@@ -149,7 +149,9 @@ def test_one_call_does_not_end_the_host(
 
 def test_memory_is_given_up_without_a_watchdog_too(tmp_path: Path) -> None:
     with make().open(tmp_path, watchdog=None, **OPTIONS) as host:
-        with pytest.raises(ProcedureError, match="given up: it ran out of memory"):
+        with pytest.raises(
+            ProcedureError, match="aborted by the host: it ran out of memory"
+        ):
             host.call("allocate", 1, HUGE, timeout=30)
         with pytest.raises(ProcedureError, match="MemoryError"):
             host.call("look_too_far", HUGE)

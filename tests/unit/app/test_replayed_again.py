@@ -131,7 +131,7 @@ def test_a_snapshot_of_another_log_is_refused(tmp_path: Path) -> None:
         if fits:
             assert replay(bank, source, tmp_path / "fits", starts=starts).start
             continue
-        with pytest.raises(ApplicationMismatchError, match="is of the log"):
+        with pytest.raises(ApplicationMismatchError, match="belongs to log"):
             replay(bank, source, tmp_path / "not", starts=starts)
     # Where it is not known which log that is, the databases say of which they are.
     source.close()
@@ -149,7 +149,7 @@ def test_a_replay_goes_on_with_its_own_log_alone(tmp_path: Path) -> None:
     done = replay(bank, source, tmp_path / "again")
     source.close()
     source = commands_of(two)
-    with pytest.raises(ApplicationMismatchError, match="the state is of"):
+    with pytest.raises(ApplicationMismatchError, match="the state belongs to"):
         replay(bank, source, tmp_path / "again")
     source.close()
     source = commands_of(one)

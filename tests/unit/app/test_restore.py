@@ -146,7 +146,7 @@ def test_a_lost_list_is_no_empty_one(tmp_path: Path, lost: str) -> None:
     taken, _ = make(tmp_path, 1)
     for path in (tmp_path / "snapshots").glob(lost):
         shutil.rmtree(path) if path.is_dir() else path.unlink()
-    with pytest.raises(SnapshotDamagedError, match="the list of the snapshots"):
+    with pytest.raises(SnapshotDamagedError, match="the list of snapshots is missing"):
         open_bank(tmp_path)
     assert (tmp_path / "snapshots" / f"{taken[0].number:012}").exists()
 
@@ -154,7 +154,7 @@ def test_a_lost_list_is_no_empty_one(tmp_path: Path, lost: str) -> None:
 def test_snapshots_of_another_log_are_refused(tmp_path: Path) -> None:
     make(tmp_path, 1)
     shutil.rmtree(tmp_path / "log")
-    with pytest.raises(ApplicationMismatchError, match="is of the log"):
+    with pytest.raises(ApplicationMismatchError, match="belongs to log"):
         open_bank(tmp_path)
 
 
@@ -165,7 +165,7 @@ def test_a_log_that_lost_its_end_is_refused(tmp_path: Path) -> None:
     make(tmp_path, 1, snapshots_min=2)
     shutil.rmtree(tmp_path / "log")
     (tmp_path / "old").rename(tmp_path / "log")
-    with pytest.raises(CorruptionError, match="the log ends before it"):
+    with pytest.raises(CorruptionError, match="beyond the end of the log"):
         open_bank(tmp_path)
 
 
@@ -215,6 +215,6 @@ def test_a_copy_with_another_progress_is_no_snapshot(
     with open_bank(tmp_path) as host:
         host.call("deposit", 1, 1)
         monkeypatch.setattr(DatabaseView, "copy", rots)
-        with pytest.raises(SnapshotFailedError, match="another progress"):
+        with pytest.raises(SnapshotFailedError, match="a different position"):
             host.snapshot()
         assert host.snapshots() == []

@@ -69,7 +69,7 @@ def test_nothing_to_draw_from() -> None:
     draws = Draws(SEED)
     with pytest.raises(ValueError, match="from 2 to 1"):
         draws.randint(2, 1)
-    with pytest.raises(ValueError, match="nothing"):
+    with pytest.raises(ValueError, match="empty sequence"):
         draws.choice([])
     assert draws.uuid().version == 4
 
@@ -110,9 +110,9 @@ def test_samples_have_each_item_once() -> None:
         assert sorted(draws.sample(range(9), 9)) == list(range(9))
     assert draws.sample([], 0) == []
     assert {draws.randrange(0, 10, 3) for _ in range(200)} == {0, 3, 6, 9}
-    with pytest.raises(ValueError, match="no 3 of 2"):
+    with pytest.raises(ValueError, match="cannot draw 3 of 2"):
         draws.sample("ab", 3)
-    with pytest.raises(ValueError, match="from 3 to below 3"):
+    with pytest.raises(ValueError, match="range\(3, 3"):
         draws.randrange(3, 3)
 
 

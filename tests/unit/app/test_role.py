@@ -59,14 +59,14 @@ def test_who_begins_the_log_of_another_application_is_told(tmp_path: Path) -> No
     log = SharedLog(contents)
     foreign = pack(Create(bytes(16), "shop", 3, 10_000))
     log.before_append = lambda: (contents.append(foreign), None)[1]
-    with pytest.raises(ApplicationMismatchError, match="this is 'shop'"):
+    with pytest.raises(ApplicationMismatchError, match="belong to application 'shop'"):
         opened(tmp_path, log, b"a").__enter__()
 
 
 def test_a_read_waits_for_the_schema_of_an_active_host(tmp_path: Path) -> None:
     contents = Contents()
     with opened(tmp_path, SharedLog(contents), b"a", active=False) as standby:
-        with pytest.raises(NotReadyError, match="has not the schema"):
+        with pytest.raises(NotReadyError, match="does not have the schema"):
             standby.call("balance", 1)
         standby.runner.promote()
         assert standby.call("balance", 1) == 0
@@ -251,7 +251,7 @@ def test_a_host_that_is_cut_off_reads_no_more_than_is_allowed(tmp_path: Path) ->
         log.looked -= 100
         second.runner._caught_up -= 100
         for options in ({}, {"stale": 60.0}):
-            with pytest.raises(DeadlineError, match="was not applied"):
+            with pytest.raises(DeadlineError, match="was not executed"):
                 second.call("balance", 1, timeout=0.05, **options)  # type: ignore[arg-type]
         assert second.call("balance", 1, behind=2) == 1
         log.let_go()

@@ -111,7 +111,7 @@ def test_a_failure_is_told_and_the_next_one_begins_anew(
     steps.fail = ""
     said = until_there(takings)
     assert said == host.snapshots()[-1].position
-    with pytest.raises(NotFoundError, match="ask it again"):
+    with pytest.raises(NotFoundError, match="ask for a snapshot again"):
         takings.ask(TakeSnapshot(99))
 
 

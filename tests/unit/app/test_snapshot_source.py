@@ -111,7 +111,7 @@ def test_a_state_that_is_not_what_the_facts_say(
     name, size, digest, state_hash = newest.files[0]
     wrong = (name, size, digest, bytes(16)), *newest.files[1:]
     bad = type(newest)(newest.path, newest.position, wrong)
-    with pytest.raises(CorruptionError, match="another state hash"):
+    with pytest.raises(CorruptionError, match="a different state hash"):
         replay(
             log.application,
             ListInput(log.records),

@@ -219,7 +219,11 @@ def test_a_copy_of_the_state(bank: Served, tmp_path: Path) -> None:
         (["call", "total", "--hosts", "127.0.0.1:1"], 3, "no host can be reached"),
         (["call", "total", "--directory", "x"], 2, "needs --app"),
         (["snapshot", "--directory", "x", "--host", "y:1"], 2, "of its own"),
-        (["run", "cluster.banks", "--directory", "x"], 2, "names no application"),
+        (
+            ["run", "cluster.banks", "--directory", "x"],
+            2,
+            "does not name an application",
+        ),
         (["run", "cluster.nothing:app", "--directory", "x"], 3, "no module"),
         (["run", "cluster.banks:make_bank", "--directory", "x"], 3, "no application"),
         (["run", APP], 2, "--directory, or --cluster and --state"),
@@ -227,7 +231,7 @@ def test_a_copy_of_the_state(bank: Served, tmp_path: Path) -> None:
         (["run", APP, "--snapshots", "kept"], 2, "'kept' is not NAME=VALUE"),
         (["run", APP, "--snapshots", "kpt=1"], 2, "no setting 'kpt'"),
         (["run", APP, "--snapshots", "kept=x"], 2, "--snapshots kept: invalid"),
-        (["run", APP, "--snapshots", "soft_bytes=2GiB"], 1, "below the hard ones"),
+        (["run", APP, "--snapshots", "soft_bytes=2GiB"], 1, "below the hard marks"),
         (["run", APP, "--directory", "x", "--standby"], 2, "hosts over a cluster"),
         (
             ["run", APP, "--directory", "x", "--listen", "0.0.0.0:75"],

@@ -81,7 +81,7 @@ def test_hints_take_what_the_error_knows() -> None:
 def test_the_hint_is_that_of_the_nearest_class() -> None:
     """What diverged is corruption, but `braidlog repair` cannot mend it."""
     hint = explain(DivergedError("command 7 gave another result")).hint
-    assert "Restore it from a snapshot" in hint
+    assert "restore the partition from a snapshot" in hint
     assert "repair" not in hint
     assert "braidlog verify" in explain(errors.CorruptionError("damaged")).hint
 

@@ -50,13 +50,16 @@ def test_replay_up_to_a_position_or_time(hosted: Cli, tmp_path: Path) -> None:
     assert same["time"] <= early["time"]
     words = ("app", "replay", BANK, str(tmp_path / "c"))
     hosted.run(*words, "--until", "9", "--as-of", "2020-01-01", code=2)
-    assert "before 999" in hosted.run(*words, "--until", "999", code=6).stderr
+    assert (
+        "before the requested position 999"
+        in hosted.run(*words, "--until", "999", code=6).stderr
+    )
 
 
 def test_replay_of_some_partitions(hosted: Cli, tmp_path: Path) -> None:
     words = ("app", "replay", BANK, str(tmp_path / "again"), "--partitions")
     text = hosted.run(*words, "0-1", "--across", "refuse", code=1).stderr
-    assert "as well" in text
+    assert "also touch" in text
     assert "example: 0-3,7" in hosted.run(*words, "0-x", code=2).stderr
     hosted.run(*words, "0,7", code=1)
 
@@ -71,7 +74,7 @@ def test_replay_says_what_differs(tmp_path: Path) -> None:
     embedded.close()
     cli = Cli(tmp_path / "bank")
     words = ("app", "replay", BANK, str(tmp_path / "again"))
-    said = f"the command at {position} (deposit) gave another outcome"
+    said = f"the command at {position} (deposit) had a different outcome"
     assert said in cli.run(*words, code=5).stderr
     ran = cli.run(*words, "--outcomes", "report", code=5)
     assert said in ran.stdout
@@ -81,7 +84,7 @@ def test_replay_says_what_differs(tmp_path: Path) -> None:
 
 def test_what_names_no_application(hosted: Cli, tmp_path: Path) -> None:
     for wrong, code, words in (
-        ("bank", 2, "names no application"),
+        ("bank", 2, "does not name an application"),
         ("nowhere.to.be:found", 3, "there is no module"),
         ("unit.cli.test_replaying:BANK", 3, "has no application 'BANK'"),
     ):

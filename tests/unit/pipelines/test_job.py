@@ -78,7 +78,7 @@ def test_the_same_job_again_changes_nothing(tmp_path: Path) -> None:
     assert (again.unchanged, again.tasks) == (True, 0)
     assert again.published == first.published
     assert contents(tmp_path) == before
-    with pytest.raises(AlreadyExistsError, match="results of another job: 'squares'"):
+    with pytest.raises(AlreadyExistsError, match=r"results of another job \('squares'"):
         run(squares(tmp_path, numbers(), other=True), workers=1)
     assert contents(tmp_path) == before
 
@@ -137,7 +137,7 @@ def test_notes_that_are_damaged_are_named(tmp_path: Path) -> None:
 def test_a_job_runs_once_at_a_time(tmp_path: Path) -> None:
     job = squares(tmp_path, numbers())
     state = JobJournal(tmp_path, job.identity)
-    with pytest.raises(LockedError, match="the same job is running"):
+    with pytest.raises(LockedError, match="the same job is already running"):
         run(job, workers=1)
     state.close()
     assert run(job, workers=1).figures["total"] == SUM

@@ -181,7 +181,7 @@ def test_a_generation_that_another_process_published(
     whole = path.read_bytes()
     for damage in (lost, shorter, other):
         damage(path)
-        with pytest.raises(ArchiveDamagedError, match="the cursor stays where it is"):
+        with pytest.raises(ArchiveDamagedError, match="the cursor was not moved"):
             archived(data, home)
         with braidlog.open(data, read_only=True) as node:
             [cursor] = node.log("orders").cursors()

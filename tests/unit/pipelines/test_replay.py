@@ -112,7 +112,7 @@ def test_commands_that_nobody_executed_are_missed(
     banks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(replay_job, "groups_of", lambda groups, tasks: groups[1:])
-    with pytest.raises(CorruptionError, match=r"commands, and \d+ were executed"):
+    with pytest.raises(CorruptionError, match=r"commands, but \d+ were executed"):
         replay(
             "process.replayed:near",
             log_of(banks / "near"),

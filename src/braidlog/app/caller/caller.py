@@ -176,7 +176,7 @@ class AsyncCaller:
         )
         given, body = await self._ask(message, payload, within)
         if not isinstance(given, CallResult):
-            msg = f"{type(given).__name__} is no answer to Call"
+            msg = f"the host answered Call with {type(given).__name__}"
             raise RemoteProtocolError(msg)
         return Outcome(
             given.position,
@@ -246,7 +246,10 @@ class AsyncCaller:
     def _check_here(given: Message) -> None:
         # A partition that diverged at one host goes on at those that agree.
         if isinstance(given, CallResult) and given.status == Status.STOPPED:
-            msg = f"{given.procedure!r}: a partition of it has diverged at this host"
+            msg = (
+                f"{given.procedure!r} touches a partition that has diverged at "
+                "this host"
+            )
             raise DivergedError(msg, position=given.position, procedure=given.procedure)
 
     def _hear(self, given: Message) -> None:
@@ -315,7 +318,7 @@ class AsyncCaller:
             asked = TakeSnapshot(job)
             given, _ = await self._links.ask(where, asked, within=_PROMOTE_S)
             if not isinstance(given, SnapshotProgress):
-                msg = f"{type(given).__name__} is no answer to TakeSnapshot"
+                msg = f"the host answered TakeSnapshot with {type(given).__name__}"
                 raise RemoteProtocolError(msg)
             if progress is not None:
                 progress(given.done, given.total)
@@ -335,7 +338,7 @@ class AsyncCaller:
         async def part(asked: FetchSnapshot) -> tuple[SnapshotPart, bytes]:
             given, data = await self._links.ask(address, asked, within=_COPY_S)
             if not isinstance(given, SnapshotPart):
-                msg = f"{type(given).__name__} is no answer to FetchSnapshot"
+                msg = f"the host answered FetchSnapshot with {type(given).__name__}"
                 raise RemoteProtocolError(msg)
             return given, bytes(data)
 
@@ -347,7 +350,10 @@ class AsyncCaller:
                     asked = FetchSnapshot(made.copy, partition, offset)
                     made, data = await part(asked)
                 if not data:
-                    msg = f"the copy of partition {partition} ends at {offset}"
+                    msg = (
+                        f"the copy of partition {partition} ended at byte {offset} of "
+                        f"{size}"
+                    )
                     raise RemoteProtocolError(msg)
                 yield made, partition, data
                 offset += len(data)
@@ -355,7 +361,7 @@ class AsyncCaller:
 
 def _status(given: Message) -> AppStatus:
     if not isinstance(given, AppStatus):
-        msg = f"{type(given).__name__} is no answer to GetAppStatus"
+        msg = f"the host answered GetAppStatus with {type(given).__name__}"
         raise RemoteProtocolError(msg)
     return given
 

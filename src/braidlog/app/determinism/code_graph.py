@@ -185,7 +185,7 @@ def code_graph_of(function: Callable[..., Any]) -> CodeGraph:
         InvalidArgumentError: it is no function with a source.
     """
     if not isinstance(function, FunctionType):
-        msg = f"{function!r} is no function: define it with def, in a file"
+        msg = f"{function!r} is not a function: define it with def in a file"
         raise InvalidArgumentError(msg)
     return CodeGraph(function)
 
@@ -242,7 +242,7 @@ def _source(value: Any) -> tuple[str, int, str]:
         linecache.checkcache(file)
         lines, line = inspect.getsourcelines(target)
     except (OSError, TypeError) as error:
-        msg = f"the source of {value!r} is not there: define it in a file"
+        msg = f"the source of {value!r} cannot be found: define it in a file"
         raise InvalidArgumentError(msg) from error
     return textwrap.dedent("".join(lines)), max(line, 1), file
 
@@ -251,12 +251,12 @@ def _tree(value: object, text: str, line: int) -> ast.AST:
     try:
         found: ast.AST = ast.parse(text).body[0]
     except (SyntaxError, IndexError) as error:
-        msg = f"the source of {value!r} cannot be read alone: define it with def"
+        msg = f"the source of {value!r} does not parse on its own: define it with def"
         raise InvalidArgumentError(msg) from error
     if not isinstance(found, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
         inside = [node for node in ast.walk(found) if isinstance(node, ast.Lambda)]
         if len(inside) != 1:
-            msg = f"which lambda {value!r} is cannot be told: define it with def"
+            msg = f"cannot tell which lambda {value!r} is: define it with def"
             raise InvalidArgumentError(msg)
         found = inside[0]
     ast.increment_lineno(found, line - 1)

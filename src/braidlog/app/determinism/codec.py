@@ -74,7 +74,7 @@ def _put(value: Any, add: Callable[[bytes], None], left: int) -> None:
     elif isinstance(value, _LEAVES):
         add(dumps(value, canonical=True))
     else:
-        msg = f"{kind.__name__} is not a value of the log"
+        msg = f"{kind.__name__} cannot be stored in the log"
         raise TypeError(msg)
 
 

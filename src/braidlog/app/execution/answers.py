@@ -24,16 +24,21 @@ def answer(outcome: Outcome) -> Any:
         return decode(outcome.body)
     procedure, position = outcome.procedure, outcome.position
     if outcome.status == Status.EXPIRED:
-        msg = f"the call {outcome.call.hex()} of {procedure!r} came too late"
+        msg = (
+            f"the call {outcome.call.hex()} of {procedure!r} came too late: "
+            "its earlier result may be forgotten"
+        )
         raise CallExpiredError(msg)
     if outcome.status == Status.STOPPED:
-        msg = f"{procedure!r} was not executed: a partition of it has diverged"
+        msg = (
+            f"{procedure!r} was not executed: it touches a partition that has diverged"
+        )
         raise DivergedError(msg, position=position, procedure=procedure)
     kind, message = decode(outcome.body)
     if outcome.status == Status.ABORTED:
         raise Abort(message, procedure=procedure, kind=kind, position=position)
     if outcome.status == Status.GIVEN_UP:
-        msg = f"{procedure!r} was given up: {message}"
+        msg = f"{procedure!r} was aborted by the host: {message}"
         raise ProcedureError(
             msg, procedure=procedure, kind="GivenUp", position=position
         )

@@ -76,8 +76,8 @@ class CatalogState:
         mine = (self._application.name, self._application.partitions)
         if (name, partitions) != mine:
             msg = (
-                f"this is {name!r} with {partitions} partitions, not {mine[0]!r} with"
-                f" {mine[1]}"
+                f"log and state belong to application {name!r} with {partitions} "
+                f"partitions; this program has {mine[0]!r} with {mine[1]}"
             )
             raise ApplicationMismatchError(msg)
 
@@ -177,7 +177,7 @@ class CatalogState:
             return  # Two hosts began the log at a time: the first of them counts.
         self._check(entry.name, entry.partitions)
         if self.identity and self.identity != entry.application:
-            msg = "the state beside this log was made from another log"
+            msg = "the state beside this log was built from another log"
             raise ApplicationMismatchError(msg)
         self._store(position, **entry._asdict())
 
@@ -207,7 +207,10 @@ class CatalogState:
         stored = self._stored.get("schema", [])
         schema = self._application.schema
         if schema[: len(stored)] != stored:
-            msg = "the schema begins with other steps than the log has executed"
+            msg = (
+                "the schema does not begin with the steps that the log has "
+                "executed: restore the old steps and append new ones"
+            )
             raise ApplicationMismatchError(msg)
         catalog = self._application.catalog(self._stored.get("version", 0) + 1)
         procedures = [[name, content] for name, content, *_ in catalog.procedures]

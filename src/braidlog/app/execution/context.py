@@ -75,7 +75,10 @@ class Context:
         if len(self._handles) == 1:
             for handle in self._handles.values():
                 return handle
-        msg = f"the call touches {len(self._handles)} partitions: use ctx.on(key)"
+        msg = (
+            f"the call touches {len(self._handles)} partitions: choose one "
+            "with ctx.on(key)"
+        )
         raise InvalidArgumentError(msg)
 
     def on(self, key: object) -> Any:
@@ -87,7 +90,7 @@ class Context:
         number = partition_of(key, self._partitions)
         if number in self._handles:
             return self._handles[number]
-        msg = f"the partition of {key!r} is not among those that the call declared"
+        msg = f"the call did not declare the partition of {key!r}"
         raise InvalidArgumentError(msg)
 
     def execute(self, sql: str, values: Any = ()) -> list[tuple[Any, ...]]:

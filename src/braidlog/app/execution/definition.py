@@ -217,6 +217,6 @@ def _check(function: Callable[..., Any]) -> None:
 
 def _mode(*, read_only: bool, effects: bool) -> Mode:
     if read_only and effects:
-        msg = "a procedure that changes nothing has no effects: choose one"
+        msg = "read_only and effects exclude each other: choose one"
         raise InvalidArgumentError(msg)
     return "read_only" if read_only else "effects" if effects else "command"

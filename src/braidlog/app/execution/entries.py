@@ -69,7 +69,7 @@ class CallId(bytes):
             InvalidArgumentError: it is none.
         """
         if not re.fullmatch(r"[0-9a-f]{32}", text):
-            msg = f"{text!r} is no call id: 32 hexadecimal digits"
+            msg = f"{text!r} is not a call id (32 hexadecimal digits)"
             raise InvalidArgumentError(msg)
         return cls(bytes.fromhex(text))
 
@@ -202,7 +202,7 @@ def unpack(value: bytes, position: int) -> Entry:
             entry: Entry = _KINDS[kind]._make(rest)
             return entry
     except (TypeError, ValueError) as error:
-        msg = f"the record at {position} is no entry of a command log: {error}"
+        msg = f"the record at {position} is not an entry of a command log: {error}"
         raise CorruptionError(msg) from error
     msg = f"the record at {position} has format {form}, kind {kind}"
     raise NewerFormatError(msg, found=form, supported=FORMAT)

@@ -72,7 +72,7 @@ def _aborted(error: Abort) -> Ran:
     try:
         return Ran(Status.ABORTED, encode(["Abort", error.message]), error)
     except EncodingError as wrong:
-        wrong.add_note("the message of an Abort is text: raise Abort(str(error))")
+        wrong.add_note("the message of Abort must be text: raise Abort(str(error))")
         return failed(wrong)
 
 
@@ -83,5 +83,8 @@ def failed(error: BaseException) -> Ran:
 
 def _check_size(body: bytes) -> None:
     if len(body) > RESULT_BYTES_MAX:
-        msg = f"the result has {len(body)} bytes, over {RESULT_BYTES_MAX}"
+        msg = (
+            f"the result has {len(body)} bytes, more than the limit of "
+            f"{RESULT_BYTES_MAX}"
+        )
         raise EncodingError(msg)

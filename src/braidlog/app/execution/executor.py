@@ -137,7 +137,10 @@ class Executor:
             CorruptionError: a record is missing, or is none of a command log.
         """
         if position != self.position + 1:
-            msg = f"the record at {self.position + 1} is missing: {position} came"
+            msg = (
+                f"the record at {self.position + 1} is missing: the log continues "
+                f"at {position}"
+            )
             raise CorruptionError(msg)
         entry = entries.unpack(value, position)
         try:
@@ -174,8 +177,8 @@ class Executor:
         if self._only.isdisjoint(touched):
             return True
         msg = (
-            f"the command at {position} touches the partitions {list(touched)}, of"
-            f" which only {sorted(self._only)} execute here"
+            f"the command at {position} touches partitions {list(touched)}, "
+            f"but only {sorted(self._only)} are executed here"
         )
         raise InvalidArgumentError(msg)
 
@@ -227,8 +230,8 @@ class Executor:
         procedure = self.application.logged(entry.procedure, entry.content)
         if procedure is None:
             msg = (
-                f"the command at {position} needs {entry.procedure!r} as it was with"
-                f" content hash {entry.content.hex()}"
+                f"the command at {position} needs the version of "
+                f"{entry.procedure!r} with content hash {entry.content.hex()}"
             )
             raise UnknownProcedureError(msg)
         if self.shared.foreign and self._environment == "refuse":
@@ -354,8 +357,9 @@ class Executor:
         home = books[0]
         if waiting.kept is None and home in missing:
             msg = (
-                f"partition {home.number} is behind {position} and others of the same"
-                " command are not: the databases are not from one host"
+                f"partition {home.number} is behind {position}, other partitions "
+                "of the same command are not: the databases come from different "
+                "hosts"
             )
             raise CorruptionError(msg)
         for book in missing:

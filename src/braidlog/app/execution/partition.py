@@ -51,8 +51,9 @@ class Partition:
             return None
         position, procedure, component, _ = self.progress.stopped
         msg = (
-            f"partition {self.number}: the command at {position} ({procedure}) gave"
-            f" another outcome here; first difference: {component}"
+            f"partition {self.number}: the command at {position} "
+            f"({procedure}) had a different outcome here; the first "
+            f"difference is in {component}"
         )
         return DivergedError(
             msg,

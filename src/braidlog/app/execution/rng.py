@@ -43,7 +43,7 @@ class Draws:
     def _next(self) -> int:
         if not self._numbers:
             if self.count >= DRAWS_MAX:
-                msg = f"a command draws at most {DRAWS_MAX} numbers"
+                msg = f"a command may draw at most {DRAWS_MAX} random numbers"
                 raise StepBudgetError(msg)
             block = self._blocks.to_bytes(8, "little")
             self._blocks += 1
@@ -80,14 +80,14 @@ class Draws:
             begin, end = 0, begin
         count = -((begin - end) // step)
         if count <= 0:
-            msg = f"there is nothing from {begin} to below {end} in steps of {step}"
+            msg = f"range({begin}, {end}, {step}) is empty"
             raise ValueError(msg)
         return begin + step * self._below(count)
 
     def choice(self, items: Sequence[T]) -> T:
         """Return one of ``items``."""
         if not items:
-            msg = "there is nothing to choose from"
+            msg = "cannot choose from an empty sequence"
             raise ValueError(msg)
         return items[self._below(len(items))]
 
@@ -101,7 +101,7 @@ class Draws:
         """Return ``count`` of ``items`` in a random order, no place of them twice."""
         left = list(items)
         if not 0 <= count <= len(left):
-            msg = f"there are no {count} of {len(left)} items"
+            msg = f"cannot draw {count} of {len(left)} items"
             raise ValueError(msg)
         for i in range(count):
             j = i + self._below(len(left) - i)

@@ -65,8 +65,9 @@ class Succession:
         """
         if not after_s > _LEAST_S:
             msg = (
-                f"promote_after must be more than {_LEAST_S:g} seconds, got"
-                f" {after_s:g}: the active host shows itself every {BEAT_S:g} seconds"
+                f"promote_after must be more than {_LEAST_S:g} seconds, got "
+                f"{after_s:g}: the active host sends a sign of life every "
+                f"{BEAT_S:g} seconds"
             )
             raise InvalidArgumentError(msg)
         self._host = host

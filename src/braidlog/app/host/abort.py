@@ -137,7 +137,7 @@ class Aborter:
         """
         position = stopped.position
         reason = stopped.reason or f"it took more than {self._seconds:g} s"
-        _log.warning("the command at %d is stopped: %s", position, reason)
+        _log.warning("the watchdog stopped the command at %d: %s", position, reason)
         found = self._look(position, role)
         entitled = found is None and self._entitled(role)
         if found is None and not entitled:
@@ -183,7 +183,9 @@ class Aborter:
                 return found
             if self._claiming.wait(_LOOK_S):
                 return None
-        _log.warning("nobody gave up the command at %d: it is tried again", position)
+        _log.warning(
+            "no host aborted the command at %d; it is executed again", position
+        )
         self._allow(min(self._seconds * _PATIENCE_MAX, allowed * 2))
         return None
 

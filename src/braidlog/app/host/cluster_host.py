@@ -184,7 +184,7 @@ def _locked(where: Path) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            msg = f"another host has {where} open"
+            msg = f"another host has {where} open: stop it, or choose another directory"
             raise LockedError(msg, path=str(where)) from None
         yield
     finally:
@@ -203,10 +203,13 @@ def _identity(where: Path, log: str) -> bytes:
             known = json.loads(file.read_text())
             identity, beside = bytes.fromhex(known["host"]), known["log"]
         except (ValueError, KeyError, TypeError) as error:
-            msg = f"{file} does not say which host this is: {error!r}"
+            msg = f"{file} does not hold the identity of a host: {error!r}"
             raise CorruptionError(msg, path=str(file)) from error
         if beside != log:
-            msg = f"the state in {where} is that of the log {beside}, this is {log}"
+            msg = (
+                f"the state in {where} was built from the log {beside}, but this "
+                f"is the log {log}: choose another directory"
+            )
             raise ApplicationMismatchError(msg, path=str(where))
         return identity
     identity = os.urandom(16)

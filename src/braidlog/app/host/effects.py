@@ -85,7 +85,10 @@ class EffectCalls:
             outcome = pending.outcome(deadline.left())
             if outcome.status != Status.VOID:
                 return outcome
-        msg = f"{procedure.name!r} was overtaken {_ATTEMPTS} times"
+        msg = (
+            f"other commands changed the partitions of {procedure.name!r} "
+            f"during each of {_ATTEMPTS} attempts"
+        )
         raise ConflictError(msg)
 
     @contextlib.contextmanager

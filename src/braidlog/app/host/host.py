@@ -207,7 +207,7 @@ class Host:
 
     def _kept(self) -> Snapshotter:
         if self._keeper is None:
-            msg = "this host takes no snapshots: its log cannot be trimmed"
+            msg = "this host takes no snapshots, because its log cannot be trimmed"
             raise InvalidArgumentError(msg)
         return self._keeper
 

@@ -102,7 +102,7 @@ class CursorLease:
                     renewed = 0.0
                     self._renew()
             except (LogError, OSError) as error:
-                _log.warning("the cursor %r was not moved: %s", self._name, error)
+                _log.warning("could not move the cursor %r: %s", self._name, error)
 
     def stop(self) -> None:
         """Move it no more; the lease ends by itself."""

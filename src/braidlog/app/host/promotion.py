@@ -89,7 +89,7 @@ class Promoter:
         try:
             view = self._see(role.active_host, role.epoch)
         except LogError as error:
-            _log.warning("the hosts cannot be seen: %s", error)
+            _log.warning("could not read which hosts are alive: %s", error)
             return self._succession.look(self._clock(), None)
         due = self._succession.look(self._clock(), view)
         if not due:
@@ -103,7 +103,7 @@ class Promoter:
         if why:
             self._say(f"{silent}, and this one does not take over by itself: {why}")
             return
-        _log.warning("%s: this one takes over", silent)
+        _log.warning("%s; this host takes over", silent)
         self._promote()
 
     def _promote(self) -> None:
@@ -120,7 +120,7 @@ class Promoter:
             if self._succession is not None:
                 self._succession.begin_again()
             if not self._stopping.is_set():
-                _log.warning("the host was not made active: %s", error)
+                _log.warning("could not make this host active: %s", error)
         else:
             self._say("")
 

@@ -50,7 +50,13 @@ class Reporter:
         digests = role.shared.unlogged(self._logged, _ALL)
         left = self._append(role, digests, self._clock() + within_s)
         if left:
-            _log.warning("the outcomes of %d commands were not logged", left)
+            _log.warning(
+                (
+                    "outcomes of %d commands were not logged in time; replays and "
+                    "other hosts cannot compare them"
+                ),
+                left,
+            )
 
     def _append(
         self, role: Role, digests: list[tuple[int, bytes]], deadline: float

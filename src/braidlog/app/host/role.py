@@ -113,7 +113,8 @@ class Role:
         # log says that it is to be had.
         if not self.shared.has(procedure):
             msg = (
-                f"the catalog in the log has another {procedure.name!r} than this host:"
-                " promote a host with this version, or call one with that of the log"
+                f"the log has a different version of {procedure.name!r} than this "
+                "host: promote a host with this version, or call a host with the "
+                "version of the log"
             )
             raise NotReadyError(msg)

@@ -165,10 +165,16 @@ class Runner:
             name = (os.urandom(16), mine.name, mine.partitions, mine.results_kept)
             end = log.append(pack(Create(*name))) + 1
         if executor.highest >= end:
-            msg = f"the state has position {executor.highest}, the log ends before it"
+            msg = (
+                f"the state has executed position {executor.highest}, which is "
+                "beyond the end of the log"
+            )
             raise CorruptionError(msg)
         if executor.position + 1 < log.first:
-            msg = f"the state ends at {executor.position}, the log begins later"
+            msg = (
+                f"the state ends at {executor.position}, but the log was trimmed "
+                "beyond that"
+            )
             raise TrimmedError(msg, first=log.first)
         with self._abandoner.claiming(active):
             self._catch_up(end)
@@ -258,7 +264,7 @@ class Runner:
             self._fail(error)
         except BaseException as error:
             # Of a procedure that was allowed to raise what ends a process.
-            msg = f"a procedure ended the thread of the host: {error!r}"
+            msg = f"a procedure ended the thread that executes commands: {error!r}"
             self._fail(ExecutionError(msg))
         finally:
             self._finished.set()
@@ -363,7 +369,10 @@ class Runner:
         if self._gauge is not None:
             self._gauge.admit()
         if call.issued > self.known.stop and call.issued > self._log.latest():
-            msg = f"the call id {call.hex()} was not made here: use Host.new_call_id"
+            msg = (
+                f"the call id {call.hex()} names a position that this log has not "
+                "reached: make call ids with Host.new_call_id"
+            )
             raise InvalidArgumentError(msg)
         numbers = procedure.partitions(arguments, self.application.partitions)
         if (stopped := self._executor.stopped(numbers)) is not None:
@@ -458,8 +467,9 @@ class Runner:
         # A standby may have nothing yet, or be newer than the active host.
         if not self._migrated:
             msg = (
-                "the log has not the schema of this program yet: promote a host with"
-                " this version, or call one with that of the log"
+                "the log does not have the schema of this program yet: promote a "
+                "host with this version, or call a host with the version of the "
+                "log"
             )
             raise NotReadyError(msg)
 
@@ -485,7 +495,7 @@ class Runner:
                 self._watchers -= 1
         self._check_open()
         if not done:
-            msg = f"position {position} was not applied in {timeout} s"
+            msg = f"position {position} was not executed within {timeout} s"
             raise DeadlineError(msg)
 
     def caught_up_within(self, seconds: float) -> bool:

@@ -96,7 +96,7 @@ class CallTable:
             BusyError: too many calls are on their way.
         """
         if self.on_their_way >= self.limit:
-            msg = f"{self.limit} calls are on their way"
+            msg = f"{self.limit} calls are waiting for an answer, which is the limit"
             raise BusyError(msg)
         self.on_their_way += 1
         for number in numbers:
@@ -132,7 +132,7 @@ class CallTable:
 
 def late(call: bytes, timeout: float | None) -> DeadlineError:
     """Return what a call gets that has no answer yet; it may still come."""
-    return DeadlineError(f"no answer to the call {call.hex()} in {timeout} s")
+    return DeadlineError(f"the call {call.hex()} was not answered within {timeout} s")
 
 
 def unknown(call: bytes, error: Exception) -> OutcomeUnknownError:

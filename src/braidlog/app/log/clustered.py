@@ -136,7 +136,7 @@ class ClusteredLog:
         except TimeoutError as error:
             if isinstance(error, LogError):
                 raise
-            msg = f"the cluster did not say where the log ends in {timeout} s"
+            msg = f"the cluster did not report the end of the log within {timeout} s"
             raise DeadlineError(msg) from error
         self._as_of = max(self._as_of, (began, end))
         return end
@@ -236,7 +236,9 @@ class ClusteredLog:
             except LogError as caught:
                 error = caught
                 if verdict_of(caught) is not Verdict.FINAL:
-                    _log.warning("reading goes on at %d: %s", position, caught)
+                    _log.warning(
+                        "reading failed and continues at %d: %s", position, caught
+                    )
                     await asyncio.sleep(backoff.pause(0.5))
                     continue
             with self._changed:

@@ -101,8 +101,9 @@ class Survey:
         mine = self.application
         if (entry.name, entry.partitions) != (mine.name, mine.partitions):
             msg = (
-                f"the log is that of {entry.name!r} with {entry.partitions} partitions,"
-                f" not of {mine.name!r} with {mine.partitions}"
+                f"the log belongs to application {entry.name!r} with "
+                f"{entry.partitions} partitions, not to {mine.name!r} with "
+                f"{mine.partitions}"
             )
             raise ApplicationMismatchError(msg)
 

@@ -19,7 +19,7 @@ class Difference:
     def __str__(self) -> str:
         """Say it in one line."""
         return (
-            f"the command at {self.position} ({self.procedure}) gave another outcome"
+            f"the command at {self.position} ({self.procedure}) had a different outcome"
             f" than the log says; first difference: {self.component}"
         )
 

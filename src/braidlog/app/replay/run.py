@@ -149,8 +149,8 @@ class Replay:
         known = self._source.id
         if start is not None and start.log not in ("", known) and known:
             msg = (
-                f"the snapshot at {start.position} is of the log {start.log}, not of"
-                f" {known}: its positions mean nothing here"
+                f"the snapshot at {start.position} belongs to log {start.log}, "
+                f"not to {known}: choose a snapshot of this log"
             )
             raise ApplicationMismatchError(msg)
         return start
@@ -170,9 +170,9 @@ class Replay:
         if isinstance(created, Create) and mine != created.application:
             self.close()
             msg = (
-                f"the state is of the application {mine.hex()}, the log is that of"
-                f" {created.application.hex()}: choose another directory, or other"
-                " snapshots"
+                f"the state belongs to application {mine.hex()}, the log to "
+                f"{created.application.hex()}: choose another directory or other "
+                "snapshots"
             )
             raise ApplicationMismatchError(msg)
 
@@ -184,10 +184,13 @@ class Replay:
             end = None if until is None else until + 1
             survey.add(self._source.records(at + 1, end))
         if survey.first > at + 1:
-            msg = f"the log begins at {survey.first}, and no snapshot reaches it"
+            msg = f"the log begins at {survey.first}, and no snapshot goes that far"
             raise TrimmedError(msg, first=survey.first)
         if isinstance(until, int) and until > survey.position:
-            msg = f"the log ends at {survey.position}, before {until}"
+            msg = (
+                f"the log ends at {survey.position}, before the requested "
+                f"position {until}"
+            )
             raise BeyondEndError(msg, next=survey.position + 1)
         if until is not None:
             self._add_given_up(survey)
@@ -214,15 +217,16 @@ class Replay:
         chosen = everything if partitions is None else frozenset(partitions)
         if not chosen or not chosen <= everything:
             msg = (
-                f"partitions are 0 to {len(everything) - 1}, and at least one:"
-                f" {sorted(chosen)}"
+                f"partitions are 0 to {len(everything) - 1}; choose at least one "
+                f"of them, not {sorted(chosen)}"
             )
             raise InvalidArgumentError(msg)
         closed = self.survey.closed(chosen)
         if closed != chosen and across == "refuse":
             msg = (
-                f"commands on the partitions {sorted(chosen)} touch"
-                f" {sorted(closed - chosen)} as well"
+                f"commands on partitions {sorted(chosen)} also touch "
+                f"{sorted(closed - chosen)}: choose these too, or pass "
+                "across='include'"
             )
             raise InvalidArgumentError(msg)
         return closed

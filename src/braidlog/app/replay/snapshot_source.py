@@ -56,7 +56,7 @@ class SnapshotStart:
                 msg = f"the snapshot file {path} cannot be read: {error}"
                 raise CorruptionError(msg, path=str(path)) from error
             if not same:
-                msg = f"the snapshot file {path} is not what was written"
+                msg = f"the snapshot file {path} does not match its checksum"
                 raise CorruptionError(msg, path=str(path))
 
     def restore(self, state: SqliteState, partitions: Collection[int]) -> None:
@@ -74,7 +74,10 @@ class SnapshotStart:
             finally:
                 view.close()
             if found != expected:
-                msg = f"the snapshot file {self.path / name} has another state hash"
+                msg = (
+                    f"the snapshot file {self.path / name} has a different state hash "
+                    "than its snapshot says"
+                )
                 raise CorruptionError(msg, path=str(self.path / name))
 
 
@@ -94,7 +97,7 @@ class SnapshotStarts:
             try:
                 start.check()
             except CorruptionError as error:
-                _log.warning("%s: an older snapshot is used", error.message)
+                _log.warning("%s; trying an older snapshot", error.message)
                 continue
             return start
         return None
@@ -110,7 +113,7 @@ class SnapshotStarts:
                 start = self._start(path, facts)
             except (OSError, CorruptionError, KeyError, TypeError) as error:
                 # It may be on its way out: the host goes on.
-                _log.warning("the snapshot %s is not used: %s", path, error)
+                _log.warning("the snapshot %s cannot be used: %s", path, error)
                 continue
             yield start
 

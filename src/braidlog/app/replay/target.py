@@ -78,13 +78,19 @@ class Target:
             # A mark that was being written is ours too.
             there = {each.name for each in self.path.iterdir()} if exists else set()
             if there - {_ASIDE}:
-                msg = f"{self.path} has files, and is not the state of a replay"
+                msg = (
+                    f"{self.path} has files that are not the state of a replay: "
+                    "choose an empty directory"
+                )
                 raise AlreadyExistsError(msg) from None
             return None
         try:
             return _Mark(**json.loads(text))
         except (TypeError, ValueError) as error:
-            msg = f"the mark of a replay is damaged: {self.path / _MARK}"
+            msg = (
+                "the file that says which replay this is is damaged: "
+                f"{self.path / _MARK}; remove {self.path} and replay again"
+            )
             raise CorruptionError(msg, path=str(self.path / _MARK)) from error
 
     def begun(self, partitions: frozenset[int]) -> bool:
@@ -98,14 +104,14 @@ class Target:
         found, mine = self._found, self._mark(partitions, restored=True)
         if (found.application, found.cut) != (mine.application, mine.cut):
             msg = (
-                f"{self.path} has a replay of {found.application!r}, cut"
-                f" {found.cut}: choose another directory"
+                f"{self.path} has a replay of {found.application!r} with cut "
+                f"{found.cut}: choose another directory"
             )
             raise InvalidArgumentError(msg)
         if found.partitions != mine.partitions:
             msg = (
-                f"{self.path} has a replay of the partitions {found.partitions}, not of"
-                f" {mine.partitions}: choose another directory"
+                f"{self.path} has a replay of partitions {found.partitions}, not "
+                f"of {mine.partitions}: choose another directory"
             )
             raise InvalidArgumentError(msg)
         return found.restored and found.boot in ("", boot())

@@ -230,7 +230,7 @@ async def _run(open_host: Callable[[Stop], Host], settings: ServeSettings) -> No
     try:
         async with HostServer(host, settings) as server:
             _log.info(
-                "a host of %s serves",
+                "host of %s is ready for calls",
                 host.application.name,
                 extra={"listen": settings.listen, "applied": host.position},
             )

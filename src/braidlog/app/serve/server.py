@@ -207,14 +207,18 @@ class CallServer:
             request.fail(_told(given))
         session = request.session
         if session.unsent_bytes > _UNSENT_BYTES_MAX:
-            _log.warning("a caller does not take its answers: it is cut off")
+            _log.warning(
+                "closed the connection of a caller that does not read its answers"
+            )
             session.abort()
 
     # -- in threads --------------------------------------------------------------
 
     def _in_thread(self, request: Request, function: Callable[[], Any]) -> None:
         if self._in_pool >= _WAITING_MAX:
-            msg = f"{_WAITING_MAX} reads are on their way"
+            msg = (
+                f"{_WAITING_MAX} reads are waiting, which is the limit: try again later"
+            )
             raise BusyError(msg)
         task = begin_in(self._pool, function)
         self._in_pool += 1
@@ -232,7 +236,10 @@ class CallServer:
             request.answer(self._status(()))
             return
         if role < Role.ADMIN:
-            msg = f"state hashes need the role admin, the token has {role.word}"
+            msg = (
+                "state hashes need a token of role admin; this token has role "
+                f"{role.word}"
+            )
             raise UnauthorizedError(msg)
         self._in_thread(request, self._hashed)
 
@@ -251,8 +258,8 @@ class CallServer:
 
 def _no_node() -> InvalidArgumentError:
     return InvalidArgumentError(
-        "this is a host of an application, no node of a cluster: use"
-        " braidlog.app.connect_async, or the address of a node"
+        "this is a host of an application, not a cluster node: use "
+        "braidlog.app.connect_async, or the address of a node"
     )
 
 
@@ -271,4 +278,4 @@ def _told(error: BaseException) -> LogError:
     if isinstance(error, LogError):
         return error
     _log.error("a request failed", exc_info=error)
-    return CorruptionError(f"the host failed at this request: {error!r}")
+    return CorruptionError(f"the host failed while it handled this request: {error!r}")

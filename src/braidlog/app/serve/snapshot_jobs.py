@@ -80,7 +80,10 @@ class SnapshotJobs:
                 if job is None or job.ended.is_set():
                     job = self._begin(1 if job is None else job.number + 1)
             elif job is None or job.number != number:
-                msg = f"the host does not take the snapshot {number}: ask it again"
+                msg = (
+                    f"the host knows no snapshot job {number}, perhaps because it was "
+                    "restarted: ask for a snapshot again"
+                )
                 raise NotFoundError(msg)
             return job
 
@@ -98,6 +101,8 @@ class SnapshotJobs:
         except LogError as error:
             job.error = error
         except Exception as error:  # Who asked hears of it; there is nobody else.
-            job.error = CorruptionError(f"the host failed at a snapshot: {error!r}")
+            job.error = CorruptionError(
+                f"the host failed while it took a snapshot: {error!r}"
+            )
         finally:
             job.ended.set()

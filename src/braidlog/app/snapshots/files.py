@@ -147,7 +147,10 @@ class SnapshotFiles:
         durable.make_directory(path)
         where = path / "list"
         if not (where / "CURRENT").exists() and any(self._numbered()):
-            msg = f"the list of the snapshots in {path} is gone"
+            msg = (
+                f"the list of snapshots is missing: restore {path}/list, or move "
+                f"{path} away"
+            )
             raise SnapshotDamagedError(msg, path=str(where))
         self.host = self._name_host(host or os.urandom(16).hex())
         holder = bytes.fromhex(self.host)
@@ -287,7 +290,10 @@ class SnapshotFiles:
             path = where / name
             self._check(path, digest, size)
             if hash_of is not None and hash_of(path) != state_hash:
-                msg = f"snapshot {snapshot.number}: {name} has another state hash"
+                msg = (
+                    f"snapshot {snapshot.number}: {name} has a different state hash "
+                    "than was listed"
+                )
                 raise SnapshotDamagedError(msg, path=str(path))
             count.add(size)
         return facts
@@ -315,7 +321,10 @@ class SnapshotFiles:
             except CorruptionError as error:
                 raise SnapshotDamagedError(error.message, path=str(path)) from error
             if found != view.own_hash():
-                msg = f"snapshot {snapshot.number}: {path.name} has another progress"
+                msg = (
+                    f"snapshot {snapshot.number}: {path.name} has a different "
+                    "position than was listed"
+                )
                 raise SnapshotDamagedError(msg, path=str(path))
 
     # -- letting go --------------------------------------------------------------

@@ -67,7 +67,7 @@ class SnapshotSettings:
         )
         least = min(self.kept, self.snapshots_min)
         if not ordered or least < 1 or min(self.reserve_bytes, self.pause_seconds) < 0:
-            msg = f"soft marks are above 0 and below the hard ones, in {self}"
+            msg = f"soft marks must be above 0 and below the hard marks, in {self}"
             raise InvalidArgumentError(msg)
 
     def within(self, capacity: int | None) -> SnapshotSettings:

@@ -67,7 +67,7 @@ def restore_if_needed(
         try:
             facts = files.verify(snapshot, state.hash_of, lambda *_: check())
         except SnapshotDamagedError as error:
-            _log.warning("snapshot %d is not used: %s", snapshot.number, error)
+            _log.warning("snapshot %d cannot be used: %s", snapshot.number, error)
             damaged = damaged or error
             continue
         _restore(state, files, snapshot, len(facts["files"]), marker, check)
@@ -95,10 +95,13 @@ def _check_log(listed: Sequence[Snapshot], identity: str, end: int) -> None:
     for snapshot in listed:
         what = f"snapshot {snapshot.number}"
         if snapshot.log != identity:
-            msg = f"{what} is of the log {snapshot.log}, not of {identity}"
+            msg = f"{what} belongs to log {snapshot.log}, not to {identity}"
             raise ApplicationMismatchError(msg)
         if snapshot.position >= end:
-            msg = f"{what} has position {snapshot.position}, the log ends before it"
+            msg = (
+                f"{what} has position {snapshot.position}, which is beyond the "
+                "end of the log"
+            )
             raise CorruptionError(msg)
 
 
@@ -137,4 +140,8 @@ def _restore(
     files.step("restored")
     marker.unlink()
     durable.sync(files.path)
-    _log.info("restored snapshot %d at %d", snapshot.number, snapshot.position)
+    _log.info(
+        "restored the state from snapshot %d, as of position %d",
+        snapshot.number,
+        snapshot.position,
+    )

@@ -83,7 +83,9 @@ class StateCopies:
                     self._made = self._make()
             made = self._made
             if made is None or asked.copy not in (0, made.copy):
-                msg = f"the copy {asked.copy} of the state is gone: begin again"
+                msg = (
+                    f"the copy {asked.copy} of the state no longer exists: begin again"
+                )
                 raise NotFoundError(msg)
             if asked.partition >= len(made.sizes):
                 msg = f"there is no partition {asked.partition}"
@@ -99,7 +101,7 @@ class StateCopies:
 
     def _make(self) -> SnapshotPart:
         if stopped := self._runner.stopped_partitions():
-            msg = f"partitions {stopped} of this host diverged: ask another host"
+            msg = f"partitions {stopped} of this host have diverged: ask another host"
             raise DivergedError(msg, partitions=stopped)
         shutil.rmtree(self._directory, ignore_errors=True)
         self._directory.mkdir(parents=True)
@@ -149,15 +151,18 @@ def make_state(
             _own(state, partitions, files, log.identity, first, end, stop)
         except (TrimmedError, SnapshotDamagedError) as error:
             if others is None:
-                error.add_note("join a host that has a newer state")
+                error.add_note("pass a host with a newer state to join")
                 raise
-            _log.warning("the state of another host is taken: %s", error)
+            _log.warning("copying the state of another host: %s", error)
         else:
             return
     elif others is None:
         if first == 1:
             return  # All of it is in the log.
-        msg = f"the log begins at {first}, there is no state: join a host that has one"
+        msg = (
+            f"the log begins at {first}, and this host has no state: pass a "
+            "host that has one to join"
+        )
         raise TrimmedError(msg, first=first)
     try:
         with stop.telling(others.interrupt), others:
@@ -165,7 +170,7 @@ def make_state(
     except LogError as error:
         if first > 1 or stop.is_set():
             raise
-        _log.warning("no host gave its state (%s): the whole log is read", error)
+        _log.warning("no host offered its state (%s); reading the whole log", error)
         return
     if len(made.sizes) != partitions:
         msg = f"the other host has {len(made.sizes)} partitions, not {partitions}"
@@ -174,7 +179,7 @@ def make_state(
     # Not by `durable`: a crash that undoes it has the state taken again.
     incoming.rename(state)
     forget_restore(files)
-    _log.info("took the state of another host, as of position %d", made.position)
+    _log.info("copied the state of another host, as of position %d", made.position)
 
 
 def _own(
@@ -243,7 +248,10 @@ def _check(made: SnapshotPart, directory: Path) -> None:
             finally:
                 view.close()
             if found != made.hashes[number]:
-                msg = f"partition {number} did not come as the other host has it"
+                msg = (
+                    f"the copy of partition {number} differs from that of the other "
+                    "host"
+                )
                 raise CorruptionError(msg, path=str(file_of(directory, number)))
     finally:
         state.close()

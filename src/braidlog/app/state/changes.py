@@ -83,8 +83,8 @@ def _shape(connection: apsw.Connection, name: str, without: bool) -> Shape:
     for _, column, _, _, _, _, hidden in rows:
         if hidden == _VIRTUAL:
             msg = (
-                f"column {name}.{column} is generated when it is read, and changes of"
-                " such tables cannot be followed: declare it STORED"
+                f"column {name}.{column} is a VIRTUAL generated column, and "
+                "changes of such tables cannot be followed: declare it STORED"
             )
             raise InvalidArgumentError(msg)
     columns = tuple(row[1] for row in rows)

@@ -99,7 +99,10 @@ class Database:
         self.steps -= steps
         if self.steps >= 0:
             return
-        msg = f"a command does at most {STEPS_MAX} statements, rows read and changed"
+        msg = (
+            f"a command may take at most {STEPS_MAX} steps (statements, rows "
+            "read and changed)"
+        )
         error = StepBudgetError(msg)
         self.faults.append(error)  # It must not end well if it catches this.
         raise error

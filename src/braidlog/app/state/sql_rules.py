@@ -68,7 +68,7 @@ def check_statement(sql: str) -> None:
             own statement.
     """
     if found := _CONFLICTS.search(sql):
-        msg = f"{found.group(0)!r} reaches beyond its statement: use OR ABORT"
+        msg = f"{found.group(0)!r} affects more than its statement: use OR ABORT"
         raise DeterminismError(msg)
 
 
@@ -81,7 +81,7 @@ def check_schema(step: str) -> None:
     for pattern in (_CONFLICTS, _DEFERRED):
         if found := pattern.search(step):
             msg = (
-                f"{found.group(0)!r} in the schema reaches beyond one command: many"
-                " commands share a transaction"
+                f"{found.group(0)!r} in the schema affects more than one command, "
+                "because many commands share a transaction"
             )
             raise InvalidArgumentError(msg)

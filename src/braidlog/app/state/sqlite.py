@@ -87,7 +87,7 @@ class SqlitePartition:
         create = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
         self._connection = self._connect(create)
         if self._connection.readonly("main"):  # SQLite opens it for reading then.
-            msg = f"{self._path} may not be written"
+            msg = f"{self._path} is read-only"
             raise UnavailableError(msg, path=str(self._path))
         self._guarded = Guarded(self._connection)
         # What the watchdog raises in this thread is raised between two instructions of
@@ -223,7 +223,7 @@ class SqlitePartition:
         except apsw.Error as error:
             if isinstance(error, FAILURES):
                 raise
-            msg = f"a step of the schema cannot be executed: {error} ({step})"
+            msg = f"a step of the schema failed: {error} ({step})"
             raise InvalidArgumentError(msg) from error
         self._look_at_schema()
         self._connection.preupdate_hook(self._hook)

@@ -114,13 +114,13 @@ def _compare(calls: list[list[Any]], one: Any, other: Any) -> None:
         if component is not None or mine != its:
             component = component or "status"
             msg = (
-                f"call {number} ({call[0]}{tuple(call[1:])}) gave another {component}:"
-                f" {mine[0]} and {its[0]}"
+                f"call {number} ({call[0]}{tuple(call[1:])}) gave a different "
+                f"{component}: {mine[0]} and {its[0]}"
             )
             raise NotRepeatedError(msg, procedure=call[0], component=component)
     for number, hashes in enumerate(zip(one["hashes"], other["hashes"], strict=True)):
         if len(set(hashes)) > 1:
-            msg = f"partition {number} has another content"
+            msg = f"partition {number} has different content"
             raise NotRepeatedError(msg, procedure="", component="state")
     changed = sorted({*one["changed"], *other["changed"]})
     if changed:
@@ -211,7 +211,7 @@ def _load(name: str) -> ApplicationDefinition:
     found = getattr(importlib.import_module(module), attribute)
     application = found if isinstance(found, ApplicationDefinition) else found()
     if not isinstance(application, ApplicationDefinition):
-        msg = f"{name} is no application, and makes none"
+        msg = f"{name!r} is neither an application nor a function that returns one"
         raise InvalidArgumentError(msg)
     return application
 
@@ -239,7 +239,7 @@ def _command(
 ) -> Command:
     procedure = application.find(name)
     if procedure.mode != "command":
-        msg = f"{name!r} is {procedure.mode}: replay does not call it"
+        msg = f"{name!r} is {procedure.mode}, so replay does not call it"
         raise InvalidArgumentError(msg)
     bound = bind(procedure, tuple(arguments), {})
     entropy = blake2b(number.to_bytes(8, "big"), digest_size=16).digest()

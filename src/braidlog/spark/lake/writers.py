@@ -92,7 +92,7 @@ class _Writer:
     def __init__(self, table: Table, schema: Any, overwrite: bool) -> None:
         if overwrite:
             raise InvalidArgumentError(
-                'the table is only appended to: write with mode("append")'
+                'the table can only be appended to: write with mode("append")'
             )
         self.table = table
         # A column that happens to have no nulls is no other column.
@@ -133,7 +133,10 @@ class _Writer:
             # Another one may have been this very batch: it is looked for again.
             if self.table.commit(messages[0].query, batch, files):
                 return
-        msg = f"{_ATTEMPTS} commits of others came first: the table has many writers"
+        msg = (
+            f"other writers committed first {_ATTEMPTS} times in a row: run "
+            "the query again, or write less often"
+        )
         raise UnavailableError(msg, path=self.location)
 
     def _look(self, files: Sequence[DataFile]) -> None:
@@ -149,7 +152,7 @@ class _Writer:
             except FileNotFoundError:
                 raise not_shared(file.path, "is not there", file.machine) from None
             if found != (file.bytes, file.footer):
-                problem = "is another file here than its task wrote"
+                problem = "differs from the file that its task wrote"
                 raise not_shared(file.path, problem, file.machine)
 
 
@@ -195,8 +198,8 @@ class QueryWriter(_Writer, DataSourceStreamArrowWriter):  # type: ignore[misc]
         query = TaskContext.get().getLocalProperty(_QUERY)
         if query is None:
             raise InvalidArgumentError(
-                "Spark does not say which query this is; the sink needs a version of "
-                "Spark that does, such as 4.3"
+                "this version of Spark does not tell the sink which query it "
+                "writes for: use Spark 4.3 or newer"
             )
         return self._write(query, iterator)
 

@@ -87,8 +87,8 @@ def refuse_job(job: str) -> None:
     """
     if job:
         raise InvalidArgumentError(
-            "option 'job' names a batch job; a streaming query is known by its "
-            "checkpoint: leave the option out"
+            "option 'job' is for batch jobs: leave it out, because a "
+            "streaming query is identified by its checkpoint"
         )
 
 

@@ -58,10 +58,12 @@ def check_columns(columns: Sequence[tuple[str, str]]) -> None:
     for name, kind in columns:
         if name not in _KINDS or names.count(name) > 1:
             assigned = name in ("position", "llsn")
-            why = "is assigned by the log: drop it" if assigned else "is none of these"
+            why = (
+                "is assigned by the log: drop it" if assigned else "is not one of them"
+            )
             raise InvalidArgumentError(
-                f"a record is written from the columns {', '.join(_COLUMNS)}; "
-                f"column {name!r} {why}"
+                f"the sink writes the columns {', '.join(_COLUMNS)}; column "
+                f"{name!r} {why}"
             )
         if kind not in _KINDS[name]:
             wanted = " or ".join(_KINDS[name])
@@ -69,7 +71,10 @@ def check_columns(columns: Sequence[tuple[str, str]]) -> None:
                 f"column {name!r} must be {wanted}, not {kind}: cast it"
             )
     if "value" not in names:
-        raise InvalidArgumentError("there is no column 'value' to write")
+        raise InvalidArgumentError(
+            "the data has no column 'value', which becomes the value of each "
+            "record: add it, for example with select(col(...).alias('value'))"
+        )
 
 
 @dataclass(slots=True)
@@ -122,7 +127,8 @@ class Router:
             if stream not in self.keyed:
                 known = ", ".join(map(str, self.keyed))
                 raise InvalidArgumentError(
-                    f"column 'stream' names {stream}; the log has the streams {known}"
+                    f"column 'stream' has the value {stream}, but the streams of the "
+                    f"log are {known}"
                 )
             chosen = rows.filter(pc.equal(places, stream))
             self._check(chosen)

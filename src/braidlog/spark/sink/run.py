@@ -65,7 +65,7 @@ def store(
     largest = max((part.largest for part in parts), default=0)
     if largest > target.record_bytes_max:
         limit = target.record_bytes_max
-        msg = f"a record takes {largest} bytes, and the log has room for {limit}"
+        msg = f"a record takes {largest} bytes, but the log accepts at most {limit}"
         raise TooLargeError(msg, size=largest, limit=limit)
     ordered = sorted(parts, key=lambda part: part.partition)
     proposal = Batch(

@@ -136,7 +136,7 @@ class Staging:
             msg = f"{path} cannot be read: {error}"
             raise UnavailableError(msg, path=str(path)) from error
         if (len(data), zlib.crc32(data)) != (listed.bytes, listed.checksum):
-            msg = "is not as its driver wrote it"
+            msg = "differs from what its driver wrote"
             raise StagedFileError(msg, path=str(path), file=listed.path)
         return decode_files(data)
 
@@ -157,7 +157,7 @@ class Staging:
         with mapped:
             data = mapped.read_buffer()
             if zlib.crc32(data) != file.checksum:
-                msg = "is not as its task wrote it"
+                msg = "differs from what its task wrote"
                 raise StagedFileError(msg, path=str(path), file=file.path)
             yield from rechunk(_from(pa.ipc.open_file(data), skip))
 
@@ -281,7 +281,8 @@ class TaskFiles:
         if isinstance(error, FileNotFoundError):
             msg = (
                 f"the worker on {here()} does not see {self._folder}: the job was "
-                "given up or is done, or its path leads elsewhere there"
+                "cancelled or has ended, or the path is a different directory "
+                "there"
             )
             return NotSharedError(msg, path=str(self._folder), worker=here())
         msg = f"staging in {self._folder} failed: {error}"

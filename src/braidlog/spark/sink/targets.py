@@ -91,7 +91,10 @@ class EmbeddedTarget:
     def stored(self, stream: int, producer: Producer, since: int) -> int:
         """Return the sequence behind what a producer stored from a position on."""
         if since < self._log.first:
-            msg = f"position {since} was trimmed, and what was stored there with it"
+            msg = (
+                f"position {since} was trimmed, so it cannot be checked what was "
+                "stored there"
+            )
             raise TrimmedError(msg, first=self._log.first)
         following, position = 1, since
         while position < self._log.end:
@@ -213,10 +216,11 @@ def _writer(options: SinkOptions) -> braidlog.Store:
         except LockedError as error:
             if time.monotonic() >= deadline:
                 msg = (
-                    f"{error.message}: it was not free for {options.lock_wait_s:g} s. "
-                    "The sink has to be the writer while it stores a batch: close the "
-                    "directory in the other process, or write into a log of a "
-                    "cluster with the option 'cluster'"
+                    f"{error.message}: another process held it for "
+                    f"{options.lock_wait_s:g} s. The sink must be the only writer "
+                    "while it stores a batch: close the directory in the other "
+                    "process, or write into a log of a cluster with the option "
+                    "'cluster'"
                 )
                 raise LockedError(msg) from error
             time.sleep(_PAUSE_S)

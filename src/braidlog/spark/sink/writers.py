@@ -53,7 +53,7 @@ class _Writer:
     def __init__(self, options: SinkOptions, schema: Any, overwrite: bool) -> None:
         if overwrite:
             raise InvalidArgumentError(
-                'a log is only appended to: write with mode("append"), or '
+                'a log can only be appended to: write with mode("append"), or '
                 'outputMode("append") or "update"'
             )
         fields = [(each.name, each.dataType.simpleString()) for each in schema.fields]
@@ -111,7 +111,11 @@ class _Writer:
         except LogError as error:
             # What the job failed with matters more; a later batch tidies up.
             where = Path(self.options.staging)
-            _log.warning("what is staged in %s stays for now: %s", where, error)
+            _log.warning(
+                "could not remove staged files in %s, a later batch does: %s",
+                where,
+                error,
+            )
 
 
 class BatchWriter(_Writer, DataSourceArrowWriter):  # type: ignore[misc]
@@ -171,8 +175,8 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):  # type: ignore[misc]
         batch = context.getLocalProperty(_BATCH)
         if query is None or batch is None:
             raise InvalidArgumentError(
-                "Spark does not say which batch of which query this is; the sink "
-                "needs a version of Spark that does, such as 4.3"
+                "this version of Spark does not tell the sink which batch of "
+                "which query it writes: use Spark 4.3 or newer"
             )
         work = Work(self._name(query), int(batch), self.attempt)
         return self._stage(work, context, iterator, make=True)

@@ -144,8 +144,9 @@ def _archive(given: Mapping[str, str]) -> dict[str, Any]:
         found = {"include_archive": True, "archive": text}
     if found["include_archive"] and given.get("raw"):
         raise InvalidArgumentError(
-            "option 'includeArchive' is for a log that runs: of raw directories "
-            "nothing says where the archive is; read it as Parquet"
+            "option 'includeArchive' cannot be combined with 'raw': "
+            "directories of stopped nodes do not record where the archive "
+            "is; read the archive as Parquet"
         )
     return found
 
@@ -167,13 +168,15 @@ def _require_place(given: Mapping[str, str]) -> None:
         )
     if len(places) > 1:
         raise InvalidArgumentError(
-            f"options {places[0]!r} and {places[1]!r} name two places: a data "
-            "directory is read by its path, a cluster by the addresses of its nodes, "
-            "what is left of one by its raw directories"
+            f"options {places[0]!r} and {places[1]!r} exclude each other: "
+            "pass 'path' for a data directory, 'cluster' for a running "
+            "cluster, or 'raw' for directories of stopped nodes"
         )
     for name in ("token", "ca"):
         if given.get(name) and not given.get("cluster"):
-            raise InvalidArgumentError(f"option {name!r} is for a cluster")
+            raise InvalidArgumentError(
+                f"option {name!r} can only be used with 'cluster'"
+            )
 
 
 def _refuse_unknown(given: Mapping[str, str]) -> None:
@@ -181,8 +184,9 @@ def _refuse_unknown(given: Mapping[str, str]) -> None:
     for name in given:
         if name.startswith(_OF_TABLES):
             raise InvalidArgumentError(
-                "Spark does not hand the options of CREATE TABLE over when the table "
-                "is read: use CREATE TEMPORARY VIEW ... USING braidlog OPTIONS (...)"
+                "Spark does not pass the options of CREATE TABLE to the source "
+                "when the table is read: use CREATE TEMPORARY VIEW ... USING "
+                "braidlog OPTIONS (...)"
             )
         if name not in known:
             what = "option of the Spark reader"
@@ -228,7 +232,7 @@ def _streams(text: str | None) -> frozenset[int] | None:
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isdecimal() and int(part) for part in parts):
         raise InvalidArgumentError(
-            f"option 'streams' must be numbers of streams such as 1,2, not {text!r}"
+            f"option 'streams' must be stream numbers such as 1,2, not {text!r}"
         )
     return frozenset(int(part) for part in parts)
 
@@ -242,8 +246,7 @@ def _bytes(name: str, text: str | None) -> bytes | None:
         return bytes.fromhex(text.removeprefix(_HEX))
     except ValueError:
         raise InvalidArgumentError(
-            f"option {name!r} begins with {_HEX!r} and goes on with no hexadecimal "
-            f"digits: {text!r}"
+            f"option {name!r} must have hexadecimal digits after {_HEX!r}, not {text!r}"
         ) from None
 
 
@@ -251,7 +254,7 @@ def _schema(given: Mapping[str, str]) -> str:
     text = given.get("valueschema", "").strip()
     if text and given.get("valueformat", "").strip().lower() not in ("json", "arrow"):
         raise InvalidArgumentError(
-            "option 'valueSchema' is for valueFormat=json and valueFormat=arrow"
+            "option 'valueSchema' needs valueFormat=json or valueFormat=arrow"
         )
     return text
 

@@ -34,7 +34,7 @@ class MalformedPayloadError(CorruptionError):
     """A key or value is not what the options say it is."""
 
     code = 140
-    hint = "Look at the record, or read such values as null with malformed=null"
+    hint = "Check the record, or pass malformed=null to read such values as null"
 
 
 def decode(

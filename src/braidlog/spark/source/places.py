@@ -49,5 +49,8 @@ def check_same(name: str, planned: str, found: str) -> None:
         NotFoundError: it is another log.
     """
     if planned and found and planned != found:
-        msg = f"log {name!r} was deleted; the one of this name is another"
+        msg = (
+            f"log {name!r} was deleted, and a new log has its name: start the "
+            "query again"
+        )
         raise NotFoundError(msg)

@@ -85,8 +85,10 @@ def refuse_trimmed(options: ReadOptions, first: int) -> None:
     begin = options.begin
     if begin is not None and begin < first and options.fail_on_trimmed:
         raise TrimmedError(
-            f"log {options.log!r} was trimmed: it begins at position {first}, "
-            f"option 'from' asks for {begin}",
+            (
+                f"log {options.log!r} was trimmed and begins at position {first}, "
+                f"but option 'from' asks for {begin}"
+            ),
             first=first,
         )
 

@@ -54,7 +54,7 @@ def ddl_of(options: ReadOptions) -> str:
         if not options.value_schema:
             raise InvalidArgumentError(
                 f"valueFormat={options.value_format} needs .option('valueSchema', "
-                "'name type, ...'), or a .schema(...) that says what a value is"
+                "'name type, ...'), or a .schema(...) with the type of the value"
             )
         kinds["value"] = _WRAPPED[options.value_format].format(options.value_schema)
     return ", ".join(f"{name} {kind}" for name, kind in kinds.items())
@@ -107,7 +107,9 @@ def requested(schema: Any, options: ReadOptions) -> tuple[Column, ...]:
                 f"a log has no column `{field.name} {kind}`; its columns are: {there}"
             )
         if field.name in may_be_null and not field.nullable:
-            raise InvalidArgumentError(f"column {field.name!r} of a log may be null")
+            raise InvalidArgumentError(
+                f"column {field.name!r} of a log can be null: declare it nullable"
+            )
         kept = to_arrow_type(field.dataType, timezone="UTC")
         columns.append(Column(field.name, kept, field.nullable))
     return tuple(columns)

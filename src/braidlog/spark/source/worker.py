@@ -70,5 +70,8 @@ def _opened(options: ReadOptions) -> LogSource:
 
 
 def _unseen(what: str) -> NotSharedError:
-    msg = f"the worker on {here()} does not find what its driver found: {what}"
+    msg = (
+        f"the worker on {here()} does not see what its driver sees: "
+        f"{what}; all workers must see the directory under the same path"
+    )
     return NotSharedError(msg, path=what, worker=here())

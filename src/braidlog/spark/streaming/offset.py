@@ -74,7 +74,10 @@ class Offset:
         """
         version = stored.get("version")
         if isinstance(version, int) and version > _VERSION:
-            msg = f"the checkpoint has offsets of version {version}"
+            msg = (
+                f"the checkpoint has offsets of version {version}, which this "
+                "version cannot read: upgrade Braidlog"
+            )
             raise NewerFormatError(msg)
         try:
             return cls(
@@ -88,7 +91,10 @@ class Offset:
                 stored["lost"],
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            msg = f"the checkpoint has an offset that is none of a log: {stored}"
+            msg = (
+                "the checkpoint has an offset that was not written by a Braidlog "
+                f"source: {stored}"
+            )
             raise InvalidArgumentError(msg) from error
 
 

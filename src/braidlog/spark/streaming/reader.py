@@ -139,9 +139,9 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # t
             return look.first, lost
         if self.options.fail_on_trimmed:
             msg = (
-                f"log {self.options.log!r} was trimmed to position {look.first}, this "
-                f"query read it up to {before.position}: option failOnTrimmed=false "
-                "goes on behind the gap"
+                f"log {self.options.log!r} was trimmed to position {look.first}, "
+                f"but this query has read only up to {before.position}: pass "
+                "failOnTrimmed=false to continue after the gap"
             )
             raise TrimmedError(msg, first=look.first)
         return look.first, look.first - before.position

@@ -195,11 +195,14 @@ def decode(value: bytes) -> Entry:
         version, name = fields.pop("v"), fields.pop("kind")
     except (ValueError, KeyError, AttributeError, TypeError) as error:
         raise CorruptionError(
-            f"a record of the ledger is not an entry: {error}"
+            f"a record of the ledger cannot be decoded: {error}"
         ) from error
     newest = _LISTING if name in ("batch", "summary") else _PLAIN
     if version not in range(_PLAIN, newest + 1) or name not in _KINDS:
-        msg = f"the ledger has an entry {name!r} of version {version}"
+        msg = (
+            f"the ledger has an entry {name!r} of version {version}, which "
+            "this version cannot read: upgrade Braidlog"
+        )
         raise NewerFormatError(msg, found=version, supported=newest)
     entry: Entry = build(_KINDS[name], fields)
     return entry
@@ -247,7 +250,10 @@ def decode_files(data: bytes) -> tuple[StagedFile, ...]:
     try:
         whole = json.loads(data)
         if whole["v"] != _LIST_VERSION:
-            msg = f"a list of staged files has version {whole['v']}"
+            msg = (
+                f"a list of staged files has version {whole['v']}, which this "
+                "version cannot read: upgrade Braidlog"
+            )
             raise NewerFormatError(msg, found=whole["v"], supported=_LIST_VERSION)
         names = tuple(StagedFile.__annotations__)
         rows = [dict(zip(names, row, strict=True)) for row in whole["files"]]

@@ -98,8 +98,8 @@ class Ledger:
             else:
                 return self._state
         msg = (
-            f"the ledger {self._log.name!r} is trimmed faster than this process "
-            "reads it"
+            f"the ledger {self._log.name!r} is trimmed faster than this "
+            "process can read it: run the batch again"
         )
         raise NotReadyError(msg)
 
@@ -143,5 +143,8 @@ class Ledger:
             # An older one says nothing of the entries between its end and `first`.
             if isinstance(entry, Summary) and entry.as_of >= first:
                 return State.of(entry)
-        msg = f"the ledger {self._log.name!r} was trimmed to {first} without a summary"
+        msg = (
+            f"the ledger {self._log.name!r} was trimmed to {first}, and no "
+            "summary covers what was trimmed"
+        )
         raise CorruptionError(msg)

@@ -42,9 +42,10 @@ class LostFilesError(CorruptionError):
 
     code = 142
     hint = (
-        "Put the files back, or run the same batch again: if its tasks give the same "
-        "records in the same order, it is finished with those. If they cannot, begin "
-        "with another checkpoint or job name, which stores the batch anew as a whole"
+        "Put the files back, or run the same batch again; if its tasks "
+        "give the same records in the same order, the batch is completed "
+        "with them. Otherwise begin with another checkpoint or job name, "
+        "which stores the whole batch again"
     )
 
     def __init__(
@@ -113,8 +114,10 @@ def read_list(
     if proposal.batch == query.batch and same:
         return tuple(_elsewhere(file, proposal.staging) for file in proposal.files)
     raise LostFilesError(
-        f"which {listed.count} files batch {query.batch} of {proposal.query} consists "
-        f"of is in {found.path}, which {found.message}",
+        (
+            f"the list of the {listed.count} files of batch {query.batch} of "
+            f"{proposal.query} is {found.path}, which {found.message}"
+        ),
         query=proposal.query,
         batch=query.batch,
         files=(listed.path,),

@@ -88,7 +88,10 @@ def commit(proposal: Batch) -> Protocol:
         if query is not None and not query.done:
             # The batch, or the one before it, which nobody has finished.
             if query == before:
-                msg = f"the log has epochs of the producer of {name} beyond the ledger"
+                msg = (
+                    f"the log has later epochs of the producer of {name} than the "
+                    "ledger: was the ledger restored from a backup?"
+                )
                 raise CorruptionError(msg)
             before = query
             yield from _store(name, query, proposal)
@@ -97,11 +100,12 @@ def commit(proposal: Batch) -> Protocol:
             break
         if query is not None and proposal.attempt in query.void:
             raise FencedError(
-                f"attempt {proposal.attempt} of {name!r} was given up in favour of "
-                "a newer one"
+                f"attempt {proposal.attempt} of {name!r} was replaced by a newer one"
             )
         if proposed:
-            msg = f"the ledger took no notice of batch {batch} of {name}"
+            msg = (
+                f"the ledger does not show batch {batch} of {name} after it was written"
+            )
             raise CorruptionError(msg)
         missing: Mapping[str, str] = yield CheckFiles(proposal.staging, proposal.files)
         if missing:
@@ -237,9 +241,9 @@ def _check_place(name: str, stream: int, lane: Lane, sequence: int) -> None:
     """Refuse a stream that has more or less of the producer than the ledger decided."""
     if 1 < sequence < lane.first or sequence > max(lane.next, 1):
         msg = (
-            f"stream {stream} expects sequence {sequence} of {name}, which by the "
-            f"ledger is between {lane.first} and {lane.next}: was one of log and "
-            "ledger restored from a backup?"
+            f"stream {stream} expects sequence {sequence} of {name}, but the "
+            f"ledger says between {lane.first} and {lane.next}: was the log "
+            "or the ledger restored from a backup?"
         )
         raise CorruptionError(msg)
 

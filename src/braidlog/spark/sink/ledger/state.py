@@ -201,7 +201,7 @@ class State:
                 for name, fields in summary.state["queries"].items()
             }
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            msg = f"a summary of the ledger is not understood: {error}"
+            msg = f"a summary of the ledger cannot be decoded: {error}"
             raise CorruptionError(msg) from error
         return state
 
