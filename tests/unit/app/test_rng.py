@@ -112,7 +112,7 @@ def test_samples_have_each_item_once() -> None:
     assert {draws.randrange(0, 10, 3) for _ in range(200)} == {0, 3, 6, 9}
     with pytest.raises(ValueError, match="cannot draw 3 of 2"):
         draws.sample("ab", 3)
-    with pytest.raises(ValueError, match="range\(3, 3"):
+    with pytest.raises(ValueError, match=r"range\(3, 3"):
         draws.randrange(3, 3)
 
 

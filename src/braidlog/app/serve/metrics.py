@@ -35,25 +35,43 @@ class HostCollector(Collector):
         lag = max(0, said.end - 1 - said.applied)
         since = time.time() - said.snapshot_us / 1_000_000 if said.snapshot else 0.0
         gauges = {
-            "up": ("Whether the host works.", status.healthy),
-            "ready": ("Whether the host serves.", said.ready),
-            "active": ("Whether it is the active host.", said.active),
+            "up": ("1 if the host works.", status.healthy),
+            "ready": ("1 if the host takes calls.", said.ready),
+            "active": ("1 if this is the active host.", said.active),
             "epoch": ("Epoch of the active host.", said.epoch),
-            "applied_position": ("Last position that is executed.", said.applied),
-            "end_position": ("First position that is not in the log.", said.end),
-            "lag_records": ("Records that are not applied yet.", lag),
-            "kept_position": ("Position that the state is durable up to.", said.kept),
+            "applied_position": ("Last executed position.", said.applied),
+            "end_position": ("Next position of the log.", said.end),
+            "lag_records": ("Records not executed yet.", lag),
+            "kept_position": ("Last position that is durable in the state.", said.kept),
             "waiting_calls": ("Calls that have no answer yet.", said.waiting),
             "connections": ("Connections of callers.", said.connections),
             "stopped_partitions": ("Partitions that diverged.", len(said.stopped)),
-            "snapshot_position": ("Newest snapshot; 0: none.", said.snapshot),
-            "snapshot_age_seconds": ("Since the newest snapshot; 0: none.", since),
-            "snapshot_level": ("Of the log.", LEVELS.index(said.level or "open")),
-            "log_bytes_since_snapshot": ("Log to replay.", said.since_bytes),
-            "log_seconds_since_snapshot": ("Its estimate.", said.since_us / 1_000_000),
-            "snapshot_failures": ("Attempts that failed in a row.", said.failures),
-            "snapshot_alarms": ("What is wrong with them.", len(said.alarms)),
-            "replay_seconds": ("Estimated time of a replay.", replay_seconds(said)),
+            "snapshot_position": (
+                "Position of the newest snapshot, 0 if none.",
+                said.snapshot,
+            ),
+            "snapshot_age_seconds": ("Age of the newest snapshot, 0 if none.", since),
+            "snapshot_level": (
+                "0 open, 1 snapshot due, 2 calls are refused.",
+                LEVELS.index(said.level or "open"),
+            ),
+            "log_bytes_since_snapshot": (
+                "Bytes of log to replay after the snapshot.",
+                said.since_bytes,
+            ),
+            "log_seconds_since_snapshot": (
+                "Estimated seconds of replay after the snapshot.",
+                said.since_us / 1_000_000,
+            ),
+            "snapshot_failures": (
+                "Snapshot attempts that failed in a row.",
+                said.failures,
+            ),
+            "snapshot_alarms": ("Alarms about snapshots.", len(said.alarms)),
+            "replay_seconds": (
+                "Estimated seconds to replay the log.",
+                replay_seconds(said),
+            ),
         }
         labels = ["application"]
         for name, (text, value) in gauges.items():
@@ -61,9 +79,12 @@ class HostCollector(Collector):
             gauge.add_metric([said.application], float(value))
             yield gauge
         counters = {
-            "calls": ("Calls that were answered.", said.calls),
-            "records_applied": ("Records that were applied.", said.executed),
-            "outcome_mismatches": ("Outcomes that differ.", said.mismatches),
+            "calls": ("Calls answered.", said.calls),
+            "records_applied": ("Records executed.", said.executed),
+            "outcome_mismatches": (
+                "Outcomes that differ from the log.",
+                said.mismatches,
+            ),
             "busy_seconds": ("Time spent executing.", said.busy_us / 1_000_000),
         }
         for name, (text, total) in counters.items():

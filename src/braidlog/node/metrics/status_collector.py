@@ -36,36 +36,36 @@ LOGS_SHOWN: Final = 200
 """Logs with series of their own."""
 
 _COUNTERS: Final = {
-    "appends": "Requests to append that came in.",
-    "append_bytes": "Bytes of batches that came in.",
-    "acknowledged": "Requests to append that were acknowledged.",
-    "refused": "Requests to append that were refused.",
-    "reads": "Reads that were answered with records.",
-    "read_bytes": "Bytes of batches that reads were answered with.",
-    "messages_dropped": "Messages to peers that were not sent: too much waits.",
-    "scrubbed_bytes": "Bytes that were read to find damage.",
-    "scrub_passes": "Passes over all that is on the disk that ended.",
-    "scrub_damages": "Damaged places that such passes found, each once.",
-    "connections_refused": "Connections that were sent away for want of room.",
-    "strangers_dropped": "Connections closed before they said who they are.",
-    "frames_overdue": "Connections closed because a frame was not whole in time.",
+    "appends": "Append requests received.",
+    "append_bytes": "Bytes of record batches received.",
+    "acknowledged": "Append requests acknowledged as durable.",
+    "refused": "Append requests refused.",
+    "reads": "Reads answered with records.",
+    "read_bytes": "Bytes of record batches sent to readers.",
+    "messages_dropped": "Messages to peers dropped because too much was queued.",
+    "scrubbed_bytes": "Bytes read by the scrub to find damage.",
+    "scrub_passes": "Completed scrub passes over the whole disk.",
+    "scrub_damages": "Damaged places found by scrubs, each counted once.",
+    "connections_refused": "Connections refused because the limit was reached.",
+    "strangers_dropped": "Connections closed before they identified themselves.",
+    "frames_overdue": "Connections closed because a frame took too long.",
 }
 _LATENCIES: Final = {
-    "append": "From the request to append to its answer, on the primary.",
-    "sync": "From the end of a turn that wrote until all of it was durable.",
-    "cut": "From the proposal of a cut until it was committed, on the leader.",
-    "read": "Reading what a read is answered with, without waiting for news.",
+    "append": "Time from an append request to its answer, on the primary.",
+    "sync": "Time from the end of a turn that wrote to durability.",
+    "cut": "Time from proposing a cut to its commit, on the leader.",
+    "read": "Time to read an answer, without waiting for new records.",
 }
 _WAITING: Final = {
-    "appends": ("appends_waiting", "Requests to append that have no answer yet."),
-    "reads": ("reads_waiting", "Reads that wait for news, or for room."),
+    "appends": ("appends_waiting", "Append requests that have no answer yet."),
+    "reads": ("reads_waiting", "Reads that wait for new records or for memory."),
     "requests": (
         "requests_waiting",
-        "Commands and questions for metadata that have no answer yet.",
+        "Metadata commands and queries that have no answer yet.",
     ),
     "answer_bytes": (
         "answers_waiting_bytes",
-        "Bytes of answers that clients have not taken.",
+        "Bytes of answers that clients have not read yet.",
     ),
 }
 
@@ -102,12 +102,14 @@ class StatusCollector(Collector):
 def _of_node(status: NodeStatus) -> Iterator[Metric]:
     about = {"node": str(status.node), "cluster": status.cluster}
     about["version"] = version("braidlog")
-    yield _gauges("node_info", "What the node is; always 1.", about, [(about, 1)])
-    yield _gauge("up", "Whether the node works.", status.healthy)
-    yield _gauge("ready", "Whether the node serves.", status.ready)
-    text = "When the node was started."
+    yield _gauges(
+        "node_info", "Facts about the node as labels; always 1.", about, [(about, 1)]
+    )
+    yield _gauge("up", "1 if the node works.", status.healthy)
+    yield _gauge("ready", "1 if the node serves requests.", status.ready)
+    text = "Time at which the node was started."
     yield _gauge("start_timestamp_seconds", text, status.started / 1e6)
-    yield _gauge("connections", "Connections that others made.", status.connections)
+    yield _gauge("connections", "Open connections to the node.", status.connections)
     for name, total in status.counters.items():
         text = _COUNTERS.get(name, f"Total of {name}.")
         family = CounterMetricFamily(f"braidlog_{name}", text)
@@ -118,8 +120,8 @@ def _of_node(status: NodeStatus) -> Iterator[Metric]:
 def _of_disk(seen: Observed) -> Iterator[Metric]:
     stored = seen.status.storage
     for name, text in {
-        "syncs": "Writes that were made durable.",
-        "synced_bytes": "Bytes of these writes.",
+        "syncs": "Writes made durable.",
+        "synced_bytes": "Bytes made durable.",
     }.items():
         family = CounterMetricFamily(f"braidlog_{name}", text)
         family.add_metric([], stored[name])
@@ -127,12 +129,14 @@ def _of_disk(seen: Observed) -> Iterator[Metric]:
     size = stored["segment_bytes"]
     used, most = stored["segments"] * size, stored["segments_max"] * size
     yield _gauge("wal_used_bytes", "Segments in use of the write-ahead log.", used)
-    yield _gauge("wal_max_bytes", "What they may take: [limits] wal_bytes_max.", most)
-    text = "Files that are ready for the next segments."
+    yield _gauge("wal_max_bytes", "Limit of these: [limits] wal_bytes_max.", most)
+    text = "Files ready for the next segments."
     yield _gauge("wal_free_slots", text, stored["free_slots"])
     text = "Number indexes of sealed segments in memory."
     yield _gauge("wal_index_memory_bytes", text, stored["index_memory"])
-    yield _gauge("wal_index_bytes", "Their files.", stored["index_bytes"])
+    yield _gauge(
+        "wal_index_bytes", "Bytes of number index files.", stored["index_bytes"]
+    )
     text = "Index files of dropped segments that could not be removed yet."
     yield _gauge("wal_side_files_left", text, stored["side_files_left"])
     try:
@@ -141,7 +145,7 @@ def _of_disk(seen: Observed) -> Iterator[Metric]:
         return  # It says so itself, to whom it fails.
     text = "Free bytes of the file system with the data directory."
     yield _gauge("disk_free_bytes", text, disk.f_bavail * disk.f_frsize)
-    text = "All bytes of that file system."
+    text = "Total bytes of that file system."
     yield _gauge("disk_size_bytes", text, disk.f_blocks * disk.f_frsize)
 
 
@@ -151,13 +155,13 @@ def _of_queues(status: NodeStatus) -> Iterator[Metric]:
     peers = [({"peer": str(each.node)}, each) for each in status.peers]
     yield _gauges(
         "peer_connected",
-        "Whether there is a link to another node; it is made when it is needed.",
+        "1 if there is a link to another node; links are made on demand.",
         ["peer"],
         [(labels, each.connected) for labels, each in peers],
     )
     yield _gauges(
         "peer_waiting_bytes",
-        "Bytes of messages that another node has not taken.",
+        "Bytes of messages queued for another node.",
         ["peer"],
         [(labels, each.waiting_bytes) for labels, each in peers],
     )
@@ -166,21 +170,21 @@ def _of_queues(status: NodeStatus) -> Iterator[Metric]:
 def _of_repository(seen: Observed) -> Iterator[Metric]:
     status = seen.status
     group, since = status.group, status.leader_since / 1e6
-    text = "Whether the node knows a leader of the metadata repository."
+    text = "1 if the node knows a leader of the metadata repository."
     yield _gauge("repository_has_leader", text, bool(status.leader))
-    text = "When it saw that leader first, or that there is none."
+    text = "Time at which it first saw that leader, or saw none."
     yield _gauge("repository_leader_since_timestamp_seconds", text, since)
     if group is None:
         return
     leads = group.leader == status.node
-    yield _gauge("repository_leader", "Whether the node leads it.", leads)
+    yield _gauge("repository_leader", "1 if the node is the leader.", leads)
     yield _gauge("repository_term", "Term of the Raft group.", group.term)
     yield _gauge("repository_commit_index", "Last committed entry.", group.commit)
     yield _gauge("repository_applied_index", "Last applied entry.", group.applied)
-    text = "Entries that a follower lacks; the leader says it."
+    text = "Entries that a follower lacks; leader only."
     rows = [({"peer": str(node)}, lag) for node, lag in group.lags.items()]
     yield _gauges("repository_follower_lag_entries", text, ["peer"], rows)
-    text = "Cuts on their way through the Raft group; the leader says it."
+    text = "Cuts proposed and not committed yet; leader only."
     yield _gauge("repository_cuts_in_flight", text, seen.cuts_in_flight)
 
 
@@ -200,11 +204,11 @@ def _of_replicas(replicas: Iterable[ReplicaStatus]) -> Iterator[Metric]:
         ["role", "state"],
         [({"role": r, "state": s}, count) for (r, s), count in sorted(kinds.items())],
     )
-    text = "Records that are durable here and not committed, of all streams."
+    text = "Records durable here and not committed yet, in all streams."
     yield _by_log("log_uncommitted_records", text, uncommitted)
-    text = "Requests to append to the log that have no answer yet."
+    text = "Append requests to the log that have no answer yet."
     yield _by_log("log_appends_waiting", text, waiting)
-    text = "Last position of the log that the node knows to be committed."
+    text = "Last committed position of the log that the node knows."
     yield _by_log("log_committed_position", text, ends, total=max)
 
 
@@ -213,12 +217,12 @@ def _of_cluster(seen: Observed, metadata: Metadata) -> Iterator[Metric]:
     alive = health.alive_nodes(metadata)
     nodes = Counter(dict.fromkeys(health.NODE_STATES, 0))
     nodes.update(health.node_state(each) for each in metadata.nodes)
-    text = "Nodes by state, as the leader takes them."
+    text = "Nodes by state, as the leader sees them."
     yield _states("cluster_nodes", text, nodes)
     down = [each for each in metadata.nodes if not each.alive]
     yield _gauges(
         "cluster_node_down_since_timestamp_seconds",
-        "When a node that is down was heard last.",
+        "Time at which a node that is down was last heard.",
         ["peer"],
         [({"peer": str(n.node)}, seen.now / 1e6 - n.silent_ms / 1e3) for n in down],
     )
@@ -239,19 +243,19 @@ def _of_cluster(seen: Observed, metadata: Metadata) -> Iterator[Metric]:
     yield _states("cluster_streams", "Streams by state.", states)
     text = "Streams of a log that are degraded or unavailable."
     yield _by_log("cluster_log_troubled_streams", text, troubled)
-    text = "Replicas that the streams of a log lack, of those that it asks for."
+    text = "Replicas that the streams of a log lack."
     yield _by_log("cluster_log_replicas_missing", text, missing)
     for name, text, value in (
         ("replicas_missing", "Replicas that all streams lack.", missing.total()),
         ("replicas_damaged", "Replicas that lost records.", damaged),
-        ("learners", "Replicas that copy, to make up the number.", learners),
+        ("learners", "Replicas that are still copying (learners).", learners),
         ("streams_without_primary", "Streams with a primary that is down.", headless),
     ):
         yield _gauge(f"cluster_{name}", text, value)
     since = seen.now / 1e6 - lacking_ms / 1e3 if lacking_ms else 0.0
-    text = "Since when a stream has not had all that it should; 0: none is so."
+    text = "Time since which a stream is incomplete; 0 if none is."
     yield _gauge("cluster_lacking_since_timestamp_seconds", text, since)
-    text = "Committed records that a node has to copy."
+    text = "Committed records that a node still has to copy."
     rows = [({"peer": str(node)}, lag) for node, lag in seen.copying.items()]
     yield _gauges("cluster_node_lag_records", text, ["peer"], rows)
 
