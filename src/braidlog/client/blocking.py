@@ -17,15 +17,15 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 from braidlog import _native
-from braidlog.client.background import BackgroundLoop
-from braidlog.client.client import AsyncClient, connect_async
-from braidlog.client.derived import (
+from braidlog.client.background import (
+    BackgroundLoop,
     Blocking,
-    BlockingOwner,
+    BlockingClient,
     blocking_call,
     blocking_iterator,
     blocking_maker,
 )
+from braidlog.client.client import AsyncClient, connect_async
 from braidlog.client.ingest import AsyncIngest
 from braidlog.client.log import AsyncClusterLog
 from braidlog.client.scan import AsyncScan
@@ -208,7 +208,6 @@ class Scan(Blocking[AsyncScan]):
 
     extents = blocking_call(AsyncScan.extents)
     cut = blocking_call(AsyncScan.cut)
-    size = blocking_call(AsyncScan.size)
     sizes = blocking_call(AsyncScan.sizes)
     batches = blocking_iterator(AsyncScan._batch_chunks)
     merged = blocking_iterator(AsyncScan._merged_chunks)
@@ -243,7 +242,7 @@ class Ingest(Blocking[AsyncIngest]):
         return self._target.streams
 
 
-class Client(BlockingOwner[AsyncClient]):
+class Client(BlockingClient[AsyncClient]):
     """A client for blocking code; see `AsyncClient`. Use `braidlog.connect`."""
 
     logs = blocking_call(AsyncClient.logs)

@@ -172,7 +172,7 @@ class Log(Indexed, _native.Log):
     # -- append ------------------------------------------------------------------
 
     def _appends_to(self) -> tuple[_native.Store, int]:
-        return self._backend.store, self._stream
+        return self._backend.store, self._stream  # The core asks for it.
 
     def _start_syncer(self) -> None:
         self._store._start_syncer()

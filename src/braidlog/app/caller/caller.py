@@ -20,8 +20,7 @@ from braidlog.app.execution.answers import answer
 from braidlog.app.execution.entries import CallId
 from braidlog.app.execution.outcome import Outcome, Status
 from braidlog.client.attempts import Said
-from braidlog.client.background import BackgroundLoop
-from braidlog.client.derived import BlockingOwner, blocking_call
+from braidlog.client.background import BackgroundLoop, BlockingClient, blocking_call
 from braidlog.client.link import Connector
 from braidlog.client.links import Links
 from braidlog.client.retry import Backoff, Verdict, is_unknown, verdict_of
@@ -372,7 +371,7 @@ def _with_outcome(error: LogError, *, unknown: bool) -> LogError:
     return error
 
 
-class Caller(BlockingOwner[AsyncCaller]):
+class Caller(BlockingClient[AsyncCaller]):
     """An application whose hosts are elsewhere, for blocking code.
 
     Each call is that of `AsyncCaller` with the same name and arguments. Safe to use
