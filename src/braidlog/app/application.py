@@ -25,27 +25,32 @@ __all__ = ["Application"]
 
 
 class Application(ApplicationDefinition):
-    """Procedures over a database of their own, which survives by replay.
+    """Procedures over a database of their own, whose calls are a log.
 
-    ``partitions`` is fixed for the life of the application: calls of one partition are
-    executed one after the other, and each partition has its own database. ``schema`` is
-    SQL, one text or its steps: a later version may append steps, which are executed on
-    every partition at one position of the log. ``results_kept`` says how many calls a
-    partition remembers, so that a retry gets the first answer. ``packages`` names
-    installed packages whose versions procedures depend on.
+    A call is durable when it is in the log. The database can always be rebuilt: from
+    the log, or from a snapshot and the log after it.
+
+    ``partitions`` (1 to 4096) cannot change later. Each partition has its own database,
+    and its calls are executed one after the other, in the order of the log. ``schema``
+    is SQL: one text, or a list of steps. A later version may append steps, which every
+    partition executes at the same position of the log. ``results_kept`` is the number
+    of calls that a partition remembers: a retry of one of these gets the first answer.
+    ``packages`` names installed packages on whose versions procedures depend; these
+    versions are compared as the version of Python is.
     """
 
     def open(self, path: str | Path, **options: Any) -> Host:
-        """Open a directory with the log and the state, creating it if there is none.
+        """Open a directory with log, state and snapshots; create it if there is none.
 
-        ``snapshots`` are `SnapshotSettings`; other options are those of
-        `braidlog.app.host.host.open_host` and of `braidlog.open`. Returns when all of
-        the log is applied. See `braidlog.app.host.host.Host`.
+        Options are those of `braidlog.app.host.host.open_host`, which lists the errors,
+        and those of `braidlog.open`. Returns when all of the log is executed. One
+        process at a time can have the directory open. Close the `Host`, or use
+        ``with``.
         """
         return open_host(self, path, **options)
 
     def open_async(self, path: str | Path, **options: Any) -> AsyncHost:
-        """Open it for asyncio, with ``async with``; as `open`."""
+        """Open the directory for asyncio, with ``async with``; otherwise as `open`."""
         return AsyncHost(self, path, options)
 
     def open_cluster(
@@ -68,25 +73,30 @@ class Application(ApplicationDefinition):
     ) -> ClusterHost:
         """Open a host over a log of a cluster, with its state in ``directory``.
 
-        ``seeds`` are addresses of nodes; the ``log`` (named like the application unless
-        said) is made with ``streams`` if there is none. Any number of hosts may share
-        it; the last one that was opened ``active`` is, the others stand by. A host
-        whose directory is empty, or too old for the log, takes the state of a host
-        that listens at one of the addresses ``join``. ``environment``, ``watchdog`` and
-        ``snapshots`` as `open`: each host takes its own, and the active one trims the
-        log to them. A standby makes itself the active host when that was silent for
-        ``promote_after`` seconds, more than 4; None leaves it to `ClusterHost.promote`.
-        Another thread may end a long opening by ``stop``: what was executed is stored.
+        ``seeds`` are addresses of nodes. ``log`` is the name of the log, by default
+        that of the application; a missing log is created with ``streams`` streams. Any
+        number of hosts can share the log. One of them is active and executes calls; the
+        last one opened with ``active`` becomes it, and the others stand by.
+
+        If the directory is empty or too old for the log, the host copies the state of
+        a host at one of the addresses ``join``. A standby takes over when the active
+        host was silent for ``promote_after`` seconds (more than 4); with None only
+        `ClusterHost.promote` makes it active. ``environment`` and ``watchdog`` are
+        those of `braidlog.app.host.host.open_host`. ``snapshots`` too: each host takes
+        its own, and the active one trims the log to them. Another thread can end a
+        long opening with ``stop``; what was executed until then is stored.
 
         Raises:
-            TrimmedError: the log begins behind the state, and there is none to take.
+            TrimmedError: the log was trimmed beyond the state, and no host in ``join``
+                has a newer one.
             LockedError: another host has the directory open.
-            ApplicationMismatchError: the log is of another application.
+            ApplicationMismatchError: the log belongs to another application.
+            EnvironmentMismatchError: commands to execute were logged under other
+                versions.
             StateDamagedError: a database is damaged.
-            UnavailableError: the system does not let a file be read or written:
-                ``path``.
+            UnavailableError: a file cannot be read or written; see ``path``.
             DeadlineError: no node answered.
-            ClosedError: it was told to ``stop``.
+            ClosedError: ``stop`` was set.
         """
         from braidlog.app.caller.caller import connect
         from braidlog.app.host.cluster_host import open_cluster_host

@@ -62,7 +62,7 @@ __all__ = [
 
 
 class ProcedureError(LogError):
-    """The procedure raised; nothing of what it did remains."""
+    """The procedure raised an exception; none of its changes remain."""
 
     code = 110
 
@@ -82,7 +82,7 @@ class ProcedureError(LogError):
 
 
 class Abort(ProcedureError):  # noqa: N818, RUF100
-    """The procedure refused: raise it inside a procedure, and its caller gets it.
+    """The procedure refused the call. Raise it in a procedure; its caller gets it.
 
     The message is part of the outcome, so it must follow from the arguments and the
     state alone.
@@ -92,14 +92,14 @@ class Abort(ProcedureError):  # noqa: N818, RUF100
 
 
 class BusyError(UnavailableError):
-    """The call got no position: too many are on their way."""
+    """Too many calls are waiting; this one was not logged."""
 
     code = 112
     hint = "Wait until pending calls are answered, then call again"
 
 
 class LogBoundError(BusyError):
-    """The call got no position: the log has grown to its hard mark."""
+    """The log has grown to its hard mark; the call was not logged."""
 
     code = 130
     hint = (
@@ -110,14 +110,14 @@ class LogBoundError(BusyError):
 
 
 class ConflictError(UnavailableError):
-    """Other commands changed the partitions whenever the effects were computed."""
+    """Other commands changed the partitions each time the effects were computed."""
 
     code = 113
     hint = "Call again with the same call id, or log the command instead"
 
 
 class OutcomeUnknownError(UnavailableError):
-    """The answer did not come; the call may be executed or may still be."""
+    """The host failed; the call may have been executed, or may still be."""
 
     code = 114
     hint = "Repeat the call with the same call id; it is executed once"
@@ -125,7 +125,7 @@ class OutcomeUnknownError(UnavailableError):
 
 
 class EncodingError(InvalidArgumentError):
-    """A value cannot be part of a command or a result."""
+    """A value cannot be stored in a command or a result."""
 
     code = 115
     hint = "Use None, bool, int, float, str, bytes, list, dict, Decimal, date or UUID"
@@ -137,14 +137,14 @@ class EncodingError(InvalidArgumentError):
 
 
 class ApplicationMismatchError(FormatError):
-    """What is stored belongs to another application, or to another shape of it."""
+    """The stored data belongs to another application, or has other partitions."""
 
     code = 116
     hint = "Open it with the application that made it, or use another directory"
 
 
 class UnknownProcedureError(InvalidArgumentError):
-    """No procedure has that name, or none has the code that the log names."""
+    """No procedure has that name, or the code that the log names."""
 
     code = 117
     hint = (
@@ -154,14 +154,14 @@ class UnknownProcedureError(InvalidArgumentError):
 
 
 class CallExpiredError(InvalidArgumentError):
-    """The result of a call this old may have been forgotten, so it is not executed."""
+    """The call is so old that its result may be forgotten; it was not executed."""
 
     code = 118
     hint = "Check in the state whether the call was executed, then make a new call"
 
 
 class DeterminismError(ProcedureError):
-    """A procedure asked for something that a replay would not get again."""
+    """A procedure uses something that a replay would not get again."""
 
     code = 119
     hint = "Take the value from the context or the arguments, or declare effects=True"
@@ -180,11 +180,11 @@ class DeterminismError(ProcedureError):
 
 
 class DeterminismWarning(UserWarning):
-    """The lint found something that may differ at replay."""
+    """A procedure uses something that may differ in a replay."""
 
 
 class DivergedError(CorruptionError):
-    """A command gave something else here than the log says it gave."""
+    """A command had a different outcome here than the log says."""
 
     code = 120
     hint = (
@@ -211,7 +211,7 @@ class DivergedError(CorruptionError):
 
 
 class ExecutionError(ClosedError):
-    """The host stopped: a disk, the memory or a library failed a command."""
+    """The host stopped, because the disk, memory or a library failed a command."""
 
     code = 121
     hint = "Fix the cause, then open the host again; acknowledged calls are in the log"
@@ -223,7 +223,7 @@ class ExecutionError(ClosedError):
 
 
 class StateDamagedError(CorruptionError):
-    """A database of a state cannot be read; the log and the snapshots are not it."""
+    """A database of the state is damaged; log and snapshots are not affected."""
 
     code = 133
     hint = (
@@ -233,28 +233,28 @@ class StateDamagedError(CorruptionError):
 
 
 class SnapshotFailedError(UnavailableError):
-    """A snapshot was not taken; nothing was trimmed, and the older ones are there."""
+    """No snapshot was taken. Nothing was trimmed; older snapshots still exist."""
 
     code = 131
     hint = "Fix the cause (often a full disk), then take the snapshot again"
 
 
 class SnapshotDamagedError(CorruptionError):
-    """A snapshot is not what was written."""
+    """A snapshot does not match its checksums."""
 
     code = 132
     hint = "Check the disk; if the host still runs, take another snapshot"
 
 
 class StepBudgetError(ProcedureError):
-    """A procedure did more than one command may; the same on every host."""
+    """A procedure took more steps than a command may; every host refuses it alike."""
 
     code = 125
     hint = "Split the work over several calls, or declare effects=True"
 
 
 class EnvironmentMismatchError(InvalidArgumentError):
-    """Commands that are to be executed here were logged under other versions."""
+    """Commands to execute here were logged under other versions."""
 
     code = 126
     hint = (

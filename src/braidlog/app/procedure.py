@@ -26,16 +26,16 @@ __all__ = [
 ]
 
 Mode: TypeAlias = Literal["command", "read_only", "effects"]
-"""How a call is logged: what was asked for, not at all, or what it changed."""
+"""A command is logged before it runs; with effects its changes are logged after."""
 
 Partitions: TypeAlias = Callable[..., Sequence[Any]]
-"""Gives the keys that a call touches, of its arguments."""
+"""Returns the keys that a call touches, given its arguments."""
 
 _KEY_BYTES: Final = 8
 
 
 def partition_of(key: object, partitions: int) -> int:
-    """Return the virtual partition of a key; the same for ever.
+    """Return the number of the partition that a key belongs to; it never changes.
 
     Raises:
         EncodingError: the key is not an int, a str or bytes.

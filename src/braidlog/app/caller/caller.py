@@ -62,8 +62,8 @@ _PROMOTE_S: Final = 90.0
 class AsyncCaller:
     """An application whose hosts are elsewhere. Use `braidlog.app.connect_async`.
 
-    Safe to use for many calls at a time; each is retried at the other hosts when one
-    fails. A cancelled call that was sent is executed all the same.
+    Many calls can run at a time. If a host fails, its calls are retried at the other
+    hosts. Cancelling a call only stops the wait: a call that was sent may be executed.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class AsyncCaller:
         connector: Connector,
         settings: ClientSettings | None = None,
     ) -> None:
-        """Remember where the hosts are; entering connects."""
+        """Prepare for the hosts at ``seeds``; entering connects."""
         self._settings = settings or ClientSettings()
         self._seeds = parse_seeds(seeds)
         self._links = Links(connector, self._settings.connect_timeout_s)
@@ -82,13 +82,13 @@ class AsyncCaller:
         self._heard = _NEVER
 
     async def __aenter__(self) -> Self:
-        """Find a host.
+        """Connect to a host.
 
         Raises:
             ConnectionLostError: every seed refuses connections.
-            DeadlineError: none answered in time.
-            UnauthorizedError: the token is refused.
-            NotFoundError: the hosts are of another application.
+            DeadlineError: no host answered in time.
+            UnauthorizedError: the hosts refuse the token.
+            NotFoundError: the hosts run another application.
         """
         try:
             await self.status()
@@ -132,20 +132,21 @@ class AsyncCaller:
         behind: int | None = None,
         **named: Any,
     ) -> Any:
-        """Call a procedure and return what it returned; see `Host.call`.
+        """Call a procedure, and return what it returned; see `Host.call`.
 
-        When this returns, the call is durable, and executed once. ``timeout`` seconds
-        (30 unless said) bound it with all its repeats.
+        On return the call is durable and was executed once, however often it was sent.
+        ``timeout`` is in seconds (30 by default) and includes all retries. ``stale``
+        and ``behind`` are those of `Host.call`.
 
         Raises:
-            Abort: the procedure refused; nothing of what it did remains.
-            ProcedureError: it raised something else; nothing remains.
+            Abort: the procedure refused the call; none of its changes remain.
+            ProcedureError: the procedure raised something else; no changes remain.
             CallExpiredError: the id is so old that its result may be forgotten; its
                 ``outcome`` is unknown if an earlier attempt may have been executed.
-            DeadlineError: no answer in time; repeat with the same call id if its
-                ``outcome`` is unknown.
-            UnauthorizedError: the token does not allow it.
-            LogError: what is wrong with the call, as `Host.call` says it.
+            DeadlineError: no answer in time. If ``outcome`` is unknown, repeat the call
+                with the same call id.
+            UnauthorizedError: the token does not allow the call.
+            LogError: any other error of `Host.call`.
         """
         outcome = await self._outcome(
             procedure, arguments, named, call_id, timeout, stale, behind
@@ -259,10 +260,13 @@ class AsyncCaller:
     # -- hosts -------------------------------------------------------------------
 
     async def status(self, *, hashes: bool = False) -> AppStatus:
-        """Return how a host is: the one that the next call goes to.
+        """Return the status of the host that the next call goes to.
+
+        With ``hashes`` it has the state hash of each partition, which can take minutes.
 
         Raises:
             DeadlineError: no host answered.
+            UnauthorizedError: ``hashes`` needs a token of role admin.
         """
         seconds = _COPY_S if hashes else None
         within = seconds or self._settings.timeout_s
@@ -270,7 +274,7 @@ class AsyncCaller:
         return _status(given)
 
     async def statuses(self) -> dict[str, AppStatus | LogError]:
-        """Return how each of the hosts is, by address; its error if it cannot say."""
+        """Return the status of each host by address, or the error that it gave."""
 
         async def one(address: str) -> AppStatus | LogError:
             within = self._settings.attempt_timeout_s
@@ -284,11 +288,11 @@ class AsyncCaller:
         return dict(zip(self._seeds, found, strict=True))
 
     async def promote(self, address: str | None = None) -> AppStatus:
-        """Make a host (the first seed unless said) the active one.
+        """Make the host at ``address`` (by default the first seed) the active one.
 
         Raises:
-            FencedError: another one became active at the same time.
-            UnauthorizedError: the token has not the role admin.
+            FencedError: another host became active at the same time.
+            UnauthorizedError: the token does not have the role admin.
         """
         where = address or self._seeds[0]
         given, _ = await self._links.ask(where, Promote(), within=_PROMOTE_S)
@@ -299,17 +303,17 @@ class AsyncCaller:
         address: str | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> SnapshotProgress:
-        """Have a host (the first seed unless said) take a snapshot of its own.
+        """Have the host at ``address`` (by default the first seed) take a snapshot.
 
-        On return it is durable at that host and was read back, and the log is trimmed
-        as far as the settings of the host allow. ``progress`` hears of the bytes that
-        were copied and read back, and of how many there are. If this is cancelled or
-        fails, the host goes on.
+        On return the snapshot is durable at that host and was read back, and the log is
+        trimmed as far as the settings of the host allow. ``progress`` is called with
+        the bytes done (copied and read back) and the total. If you cancel this, or if
+        it fails, the host continues.
 
         Raises:
-            SnapshotFailedError: it was not taken; nothing was trimmed.
-            NotFoundError: the host was started again meanwhile.
-            UnauthorizedError: the token has not the role admin.
+            SnapshotFailedError: no snapshot was taken, and nothing was trimmed.
+            NotFoundError: the host was restarted in the meantime.
+            UnauthorizedError: the token does not have the role admin.
         """
         where = address or self._seeds[0]
         job = 0
@@ -326,11 +330,11 @@ class AsyncCaller:
             job = given.job
 
     async def copy(self) -> AsyncIterator[tuple[SnapshotPart, int, bytes]]:
-        """Iterate over a copy of a host's state: what it is, partition, next bytes.
+        """Iterate over a copy of a host's state: its facts, the partition, next bytes.
 
         Raises:
-            NotFoundError: the copy went while it was read: begin again.
-            UnauthorizedError: the token has not the role admin.
+            NotFoundError: the host dropped the copy while it was read; begin again.
+            UnauthorizedError: the token does not have the role admin.
         """
         address = self._seeds[self._turn % len(self._seeds)]
 
@@ -412,9 +416,11 @@ def connect_async(
 ) -> AsyncCaller:
     """Call an application, with ``async with``; `connect` is for blocking code.
 
-    ``seeds`` are the addresses of its hosts; a call goes to the next one when one does
-    not answer. The name of the ``application`` is checked. ``ssl`` is a context as
-    `ssl.create_default_context` makes it, ``token`` says what is allowed.
+    ``seeds`` are the addresses of its hosts, as a list or as HOST:PORT,...; if one does
+    not answer, a call goes to the next one. If ``application`` is given, hosts of
+    another application refuse the connection. ``ssl`` is a context, such as
+    `ssl.create_default_context` makes; None connects without TLS. The hosts check
+    ``token`` for each call. Nothing is sent before the caller is entered.
     """
     connector = socket_connector(token=token, context=ssl, cluster=application)
     return AsyncCaller(seeds, connector=connector, settings=settings)

@@ -17,8 +17,9 @@ __all__ = ["Context"]
 class Context:
     """The state, the time and the random numbers of one command.
 
-    All of it follows from the log: the same command on the same state sees the same
-    values wherever and whenever it is executed.
+    Everything here follows from the log: a command that is executed again, on another
+    host or in a replay, sees the same values. Use it only inside the procedure that
+    gets it.
     """
 
     __slots__ = ("_draws", "_handles", "_now", "_partitions", "_seed", "nows")
@@ -40,37 +41,37 @@ class Context:
 
     @property
     def now(self) -> Timestamp:
-        """The time of the command in microseconds; never earlier than the last one."""
+        """Time of the command, microseconds since the epoch; it never goes back."""
         self.nows += 1
         return self._now
 
     @property
     def random(self) -> Draws:
-        """Random numbers, from the seed in the log."""
+        """Random numbers, made from the seed in the log."""
         if self._draws is None:
             self._draws = Draws(self._seed)
         return self._draws
 
     @property
     def draws(self) -> int:
-        """How many numbers were drawn."""
+        """Number of random numbers drawn so far."""
         return 0 if self._draws is None else self._draws.count
 
     def uuid(self) -> uuid.UUID:
-        """Return a random UUID, from the seed in the log."""
+        """Return a random UUID (version 4), made from the seed in the log."""
         return self.random.uuid()
 
     @property
     def partitions(self) -> Mapping[int, Any]:
-        """The states of the partitions that the call touches, by number, in order."""
+        """States of the partitions that the call touches, in order of their numbers."""
         return self._handles
 
     @property
     def state(self) -> Any:
-        """The state of the one partition that the call touches.
+        """State of the one partition that the call touches.
 
         Raises:
-            InvalidArgumentError: it touches several: use `on`.
+            InvalidArgumentError: the call touches several partitions; use `on`.
         """
         if len(self._handles) == 1:
             for handle in self._handles.values():
@@ -82,10 +83,11 @@ class Context:
         raise InvalidArgumentError(msg)
 
     def on(self, key: object) -> Any:
-        """Return the state of the partition of ``key``.
+        """Return the state of the partition that ``key`` (int, str, bytes) belongs to.
 
         Raises:
-            InvalidArgumentError: the call did not declare it.
+            EncodingError: the key has another type.
+            InvalidArgumentError: the call did not declare that partition.
         """
         number = partition_of(key, self._partitions)
         if number in self._handles:
@@ -94,15 +96,26 @@ class Context:
         raise InvalidArgumentError(msg)
 
     def execute(self, sql: str, values: Any = ()) -> list[tuple[Any, ...]]:
-        """Execute SQL on the one partition; see `Database.execute`."""
+        """Execute one SQL statement on the one partition, and return all rows.
+
+        ``values`` are bound to the parameters of the statement. Use ORDER BY where the
+        order of rows matters. The changes are kept if the procedure returns, and undone
+        if it raises.
+
+        Raises:
+            InvalidArgumentError: the call touches several partitions; use `on`.
+            DeterminismError: a replay could give something else.
+            StepBudgetError: the command takes more steps than a command may.
+            apsw.Error: the statement is wrong, or a constraint refuses it.
+        """
         rows: list[tuple[Any, ...]] = self.state.execute(sql, values)
         return rows
 
     def row(self, sql: str, values: Any = ()) -> tuple[Any, ...] | None:
-        """Return the first row, or None."""
+        """Execute as `execute`, and return the first row, or None if there is none."""
         found: tuple[Any, ...] | None = self.state.row(sql, values)
         return found
 
     def value(self, sql: str, values: Any = ()) -> Any:
-        """Return the first column of the first row, or None."""
+        """Execute as `execute`; return the first column of the first row, or None."""
         return self.state.value(sql, values)

@@ -102,23 +102,28 @@ class ApplicationDefinition:
         retired: bool = False,
         name: str | None = None,
     ) -> F | Callable[[F], F]:
-        """Register a function as a procedure, and return it as it is.
+        """Register a function as a procedure, and return it unchanged.
 
-        The function takes the context and plain parameters. It belongs to the partition
-        of its argument ``key``; or to those of the keys that ``partitions`` gives of
-        the arguments; or, with ``multi``, to all. An application of one partition needs
-        none of the three.
+        The function takes the `Context` and ordinary parameters. Say which partitions a
+        call touches in one of three ways: ``key`` is the name of the parameter whose
+        value chooses the partition; ``partitions`` is a function that gets the
+        arguments and returns the keys; ``multi`` is for all partitions. An application
+        with one partition needs none of them.
 
-        ``read_only``: never logged, changes nothing. ``effects``: executed before it is
-        logged, and what is logged is what it changed; it may use clocks, randomness and
-        the world outside, but it may be executed more than once. ``retired``: code that
-        only replay still calls, kept under its ``name`` beside its successor.
+        Without ``read_only`` and ``effects`` a call is logged before it is executed,
+        and replay executes it again: the function may use only its arguments, the
+        state and the context. A ``read_only`` procedure is not logged and changes
+        nothing. A procedure with ``effects`` is executed first, and its changes are
+        logged: it may use clocks, random numbers and the network, but it may be
+        executed more than once. ``retired`` keeps the old code of a procedure for
+        commands that are in the log; new calls cannot use it. ``name`` is by default
+        that of the function.
 
         Raises:
-            DeterminismError: a replay would not do what the function does; its
-                ``findings`` say where and what to do instead.
-            InvalidArgumentError: the declaration makes no sense.
-            AlreadyExistsError: the name is taken.
+            DeterminismError: a replay could give something else; ``findings`` say
+                where, and what to use instead.
+            InvalidArgumentError: the options contradict one another or the signature.
+            AlreadyExistsError: a procedure of that name is registered.
         """
 
         def register(function: F) -> F:

@@ -46,10 +46,10 @@ class CallId(bytes):
     __slots__ = ()
 
     def __new__(cls, data: bytes) -> CallId:
-        """Take the 16 bytes of one.
+        """Make one of its 16 bytes.
 
         Raises:
-            InvalidArgumentError: there are not 16.
+            InvalidArgumentError: it does not have 16 bytes.
         """
         if len(data) != _CALL_BYTES:
             msg = f"a call id has {_CALL_BYTES} bytes, not {len(data)}"
@@ -63,10 +63,10 @@ class CallId(bytes):
 
     @classmethod
     def parse(cls, text: str) -> CallId:
-        """Read one from the text that `hex` gave.
+        """Return the call id of a text that `hex` gave.
 
         Raises:
-            InvalidArgumentError: it is none.
+            InvalidArgumentError: the text is not 32 hexadecimal digits.
         """
         if not re.fullmatch(r"[0-9a-f]{32}", text):
             msg = f"{text!r} is not a call id (32 hexadecimal digits)"

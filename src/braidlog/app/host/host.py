@@ -44,8 +44,8 @@ _SNAPSHOTS: Final = "snapshots"
 class Host:
     """An application that is open in this process. Safe to use from many threads.
 
-    Calls are executed in the order of the log, each exactly once: when `call` returns,
-    the call is durable and its effects are there, also after a crash.
+    Calls are executed in the order of the log, each exactly once. When `call` returns,
+    the call and its changes are durable: they survive a crash of the machine.
     """
 
     def __init__(
@@ -83,19 +83,19 @@ class Host:
 
     @property
     def position(self) -> int:
-        """Everything in the log up to here is executed and committed."""
+        """Last position of the log that is executed and committed."""
         return self.runner.position
 
     @property
     def alarms(self) -> tuple[str, ...]:
-        """What an operator has to look at, snapshots apart."""
+        """Problems that an operator has to look at, except those of snapshots."""
         return self._promoter.alarms if self._promoter is not None else ()
 
     def new_call_id(self) -> CallId:
         """Return an id for a call that may have to be repeated, also after a restart.
 
-        Store it before the call; `CallId.hex` and `CallId.parse` carry it through text.
-        It belongs to one call with its arguments.
+        Store the id before the call: `CallId.hex` gives text, `CallId.parse` reads it.
+        Use one id for one call, always with the same arguments.
         """
         return self.runner.new_call_id()
 
@@ -107,13 +107,18 @@ class Host:
         call_id: CallId | None = None,
         **named: Any,
     ) -> PendingCall:
-        """Append a call without waiting; ``result()`` gives the answer.
+        """Append a call without waiting; ``result()`` waits for the answer.
 
-        Calls of one thread are executed in the order in which it made them.
+        Calls of one thread are executed in the order in which it submits them. The
+        call is not durable before ``result()`` has returned. Repeat a call only with
+        the ``call_id`` of its first attempt.
 
         Raises:
-            BusyError: too many calls are on their way; it is not in the log.
-            InvalidArgumentError: the procedure is read-only or effect-logged.
+            BusyError: too many calls are waiting; the call was not logged.
+            LogBoundError: the log is at its hard mark; the call was not logged.
+            UnknownProcedureError: the application has no such procedure.
+            InvalidArgumentError: the procedure is read-only or has effects: use `call`.
+            EncodingError: an argument cannot be stored.
         """
         found = self.application.find(procedure)
         if found.mode != "command":
@@ -135,21 +140,26 @@ class Host:
         behind: int | None = None,
         **named: Any,
     ) -> Any:
-        """Call a procedure and return what it returned.
+        """Call a procedure, and return what it returned.
 
-        Repeating a call with its ``call_id`` gives the first result and executes
-        nothing. A read-only procedure sees everything that was committed when the call
-        came, unless it may be ``stale`` by so many seconds or ``behind`` by so many
-        positions.
+        On return the call and its changes are durable. A repeated call with the same
+        ``call_id`` returns the first result and executes nothing. ``timeout`` is in
+        seconds; None waits without limit. A read-only procedure sees everything that
+        was committed before the call, unless you allow it to be ``stale`` by so many
+        seconds, or ``behind`` by so many positions.
 
         Raises:
-            Abort: the procedure refused; nothing of what it did remains.
-            ProcedureError: it raised something else; nothing remains.
-            BusyError: too many calls are on their way; it is not in the log.
+            Abort: the procedure refused the call; none of its changes remain.
+            ProcedureError: the procedure raised something else; no changes remain.
+            BusyError: too many calls are waiting; the call was not logged.
+            LogBoundError: the log is at its hard mark; the call was not logged.
             CallExpiredError: the call id is so old that its result may be forgotten.
-            ConflictError: effects could not be logged, because others were faster.
+            ConflictError: effects could not be logged, because other commands changed
+                the partitions each time.
             OutcomeUnknownError: the host failed; repeat with the same call id.
-            DeadlineError: no answer within ``timeout`` seconds; it may still come.
+            DeadlineError: no answer within ``timeout`` seconds. The call may still be
+                executed; repeat it with the same call id.
+            UnknownProcedureError: the application has no such procedure.
         """
         found = self.application.find(procedure)
         if found.mode == "command":
@@ -164,45 +174,46 @@ class Host:
         """Wait until everything up to ``position`` is executed and committed.
 
         Raises:
-            DeadlineError: it was not within ``timeout`` seconds.
+            DeadlineError: that took longer than ``timeout`` seconds.
         """
         self.runner.wait_applied(position, timeout)
 
     def hashes(self) -> tuple[int, list[bytes]]:
-        """Return a position and the state hash of each partition there.
+        """Return a position, and the state hash of each partition at that position.
 
-        Equal hashes at one position mean equal content, on whatever host.
+        Two hosts have the same content if their hashes at one position are equal.
         """
         return self.runner.hashes()
 
     def snapshot(self, progress: Progress | None = None) -> Snapshot:
         """Take a snapshot now, and trim the log as far as the settings allow.
 
-        Calls go on meanwhile. On return it is durable and was read back. ``progress``
-        hears of bytes that were copied and read back, and of how many there are.
+        Calls continue meanwhile. On return the snapshot is durable and was read back.
+        ``progress`` is called with the bytes done (copied and read back) and the total.
 
         Raises:
-            SnapshotFailedError: it was not taken; nothing was trimmed.
+            SnapshotFailedError: no snapshot was taken, and nothing was trimmed.
+            InvalidArgumentError: this host takes no snapshots.
         """
         return self._kept().take(progress)
 
     def snapshots(self) -> list[Snapshot]:
-        """Return the snapshots from which the state can be restored, oldest first."""
+        """Return the usable snapshots, oldest first."""
         return self._kept().snapshots()
 
     @property
     def newest_snapshot(self) -> Snapshot | None:
-        """The newest snapshot, if the host takes any and has one."""
+        """The newest snapshot, or None."""
         taken = self._keeper.snapshots() if self._keeper is not None else []
         return taken[-1] if taken else None
 
     @property
     def growth(self) -> SnapshotStatus | None:
-        """How far the log has grown, if the host takes snapshots."""
+        """How far the log has grown; None if the host takes no snapshots."""
         return self._keeper.status() if self._keeper is not None else None
 
     def snapshot_status(self) -> SnapshotStatus:
-        """Return how far the log has grown, and what is wrong with its snapshots."""
+        """Return how far the log has grown, and the alarms about snapshots."""
         return self._kept().status()
 
     def _kept(self) -> Snapshotter:
@@ -212,9 +223,9 @@ class Host:
         return self._keeper
 
     def close(self) -> None:
-        """Wait for the calls on their way, store everything, release the directory.
+        """Wait for pending calls, store everything, and release the directory.
 
-        A snapshot that is being taken comes to its end first.
+        A snapshot that is being taken is completed first. Idempotent.
         """
         if self._promoter is not None:
             self._promoter.close()
@@ -252,23 +263,27 @@ def open_host(
     stop: Stop | None = None,
     **options: Any,
 ) -> Host:
-    """Open ``path``: the log, the databases and the snapshots in ``log/`` and so on.
+    """Open ``path``, which holds ``log/``, ``state/`` and ``snapshots/``.
 
-    Databases that do not reach the log are restored from the newest snapshot. If the
-    log is full, the host takes no calls until a snapshot and a trim made room.
-    ``environment`` says what to do with commands that the databases lack and that were
-    logged under other versions: refuse to open, or execute them all the same.
-    ``step`` is told before each step of a snapshot. A command that takes more than
-    ``watchdog`` seconds is given up; None waits for ever. ``stop`` ends a long opening:
-    what was executed is stored, and the next one goes on from there. Other options are
-    those of the log.
+    Databases that end before the log begins are restored from the newest snapshot. If
+    the log is full, the host refuses calls until a snapshot and a trim make room.
+
+    ``environment`` is for commands that still have to be executed and were logged under
+    other versions: "refuse" to open, or "report" and execute them. A command that takes
+    more than ``watchdog`` seconds is aborted; None waits without limit. ``stop`` ends a
+    long opening; what was executed until then is stored, and the next opening continues
+    there. ``step`` is called with a name before each step of a snapshot. Other options
+    are those of `braidlog.open`.
 
     Raises:
-        TrimmedError: there is no snapshot that reaches the log.
-        SnapshotDamagedError: those that do are damaged.
+        LockedError: another process has the directory open.
+        TrimmedError: the log was trimmed beyond the state and every snapshot.
+        SnapshotDamagedError: the snapshots that reach the log are damaged.
         StateDamagedError: a database is damaged.
-        UnavailableError: the system does not let a file be read or written: ``path``.
-        ClosedError: it was told to ``stop``.
+        ApplicationMismatchError: log or state belong to another application.
+        EnvironmentMismatchError: commands to execute were logged under other versions.
+        UnavailableError: a file cannot be read or written; see ``path``.
+        ClosedError: ``stop`` was set.
     """
     where, stop = local_path(path, "the directory of a host").absolute(), stop or Stop()
     with breakage_at(where), contextlib.ExitStack() as stack:
@@ -350,8 +365,8 @@ class _AsyncCall:
 class AsyncHost:
     """A host for asyncio: ``async with application.open_async("data/") as host``.
 
-    See `Host` for what each call promises. Cancelling a call does not take it back: it
-    was appended, and is executed.
+    Calls promise what those of `Host` promise. Cancelling a call only stops the wait:
+    a call that was appended is executed.
     """
 
     def __init__(
@@ -416,7 +431,7 @@ class AsyncHost:
         call_id: CallId | None = None,
         **named: Any,
     ) -> asyncio.Future[Any]:
-        """Append a call without waiting; the future gives the answer."""
+        """Append a call without waiting; the future gives the answer. See `Host`."""
         runner = self.blocking.runner
         found = self.application.find(procedure)
         if found.mode != "command" or self._calls is None:

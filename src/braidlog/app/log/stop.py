@@ -16,9 +16,9 @@ __all__ = ["Stop"]
 
 
 class Stop:
-    """Told by another thread, or a signal, that nobody waits for the host any more.
+    """Ends the opening of a host from another thread, or from a signal handler.
 
-    What was executed until then is stored, and the next opening goes on from there.
+    What was executed until then is stored, and the next opening continues there.
     """
 
     def __init__(self) -> None:
@@ -28,11 +28,11 @@ class Stop:
         self._set = False
 
     def is_set(self) -> bool:
-        """Return whether it was told."""
+        """Return whether `set` was called."""
         return self._set
 
     def set(self) -> None:
-        """End the opening as soon as may be. Nothing if it is over."""
+        """End the opening as soon as possible; does nothing if the host is open."""
         with self._lock:
             self._set = True
             told, self._told = self._told, []

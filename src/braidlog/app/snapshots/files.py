@@ -47,25 +47,25 @@ class Snapshot:
     """A snapshot that is complete, durable, and was read back."""
 
     number: int
-    """Counts the snapshots of this host; never given twice."""
+    """Number among the snapshots of this host; never reused."""
     position: int
-    """It is the state when everything up to here was executed, and nothing else."""
+    """Last position that the state in the snapshot has executed."""
     time: int
-    """When it was marked: microseconds since the epoch."""
+    """When its state was fixed, microseconds since the epoch."""
     size: int
     """Bytes of its files."""
     seconds: float
-    """How long it took."""
+    """Seconds that it took."""
     rate: float
     """Seconds of execution a record had cost on average: for estimates."""
     log: str
-    """Identity of the log that it is of."""
+    """Id of the log that it belongs to."""
     digest: bytes
     """BLAKE2b-128 of its facts, which have those of the other files."""
 
 
 Progress: TypeAlias = Callable[[int, int], None]
-"""Hears how much is done, of how much."""
+"""Is called with how much is done, and the total."""
 
 
 class _Count:

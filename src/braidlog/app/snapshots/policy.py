@@ -36,23 +36,23 @@ class SnapshotSettings:
     """When snapshots are taken, how many are kept, and when calls are refused."""
 
     automatic: bool = True
-    """Take one when the soft mark is passed."""
+    """Take a snapshot when the log passes a soft mark."""
     soft_bytes: int = 256 << 20
     """Bytes of log since the newest snapshot that ask for the next one."""
     hard_bytes: int = 1 << 30
     """Bytes of log kept at which calls are refused."""
     soft_seconds: float = 30.0
-    """Estimated replay since the newest snapshot that asks for the next one."""
+    """Seconds of estimated replay since the newest snapshot that ask for the next."""
     hard_seconds: float = 300.0
-    """Estimated replay since the newest snapshot at which calls are refused."""
+    """Seconds of estimated replay since the newest snapshot that refuse calls."""
     kept: int = 2
     """Snapshots that are kept, with the log from the oldest of them on."""
     snapshots_min: int = 1
-    """Hosts that must have a snapshot before the log is trimmed to it."""
+    """Hosts that must have a snapshot before the log is trimmed up to it."""
     reserve_bytes: int = 16 << 20
-    """Least space that is kept free for the next snapshot."""
+    """Disk space to keep free for the next snapshot, at least."""
     pause_seconds: float = 1.0
-    """Least time between an automatic snapshot and the next."""
+    """Seconds between an automatic snapshot and the next one, at least."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot work.
