@@ -232,7 +232,7 @@ class MemoryOpener:
     CLUSTER = False
 
     def __init__(self, path: Path) -> None:
-        self._node = MemoryStore(record_bytes_max=1 << 19)
+        self._node = MemoryStore(segment_bytes=1 << 20)
 
     async def open(self, **options: Any) -> AnyNode:
         return BlockingNode(self._node.reopen(**options))

@@ -10,7 +10,6 @@ import pytest
 from braidlog import AsyncCursor, AsyncLog, AsyncStore, Cursor, Log, Store
 from braidlog.client import AsyncClient, AsyncClusterLog, Client, ClusterLog
 from braidlog.client.blocking import ClusterCursor
-from braidlog.testing import MemoryLog, MemoryStore
 
 FILES = "about the files of one directory; a log of a cluster has them on its nodes"
 NODE = "each node of a cluster does it by itself"
@@ -27,7 +26,6 @@ ABSENT: dict[type, dict[str, str]] = {
         **dict.fromkeys(("submit_many", "submit_arrow"), PENDING),
         **dict.fromkeys(OPERATORS, OPERATOR),
     },
-    MemoryLog: dict.fromkeys(("segments", "apply_retention"), FILES),
     AsyncClusterLog: {
         **dict.fromkeys(("segments", "stats"), FILES),
         "apply_retention": NODE,
@@ -40,7 +38,6 @@ ABSENT: dict[type, dict[str, str]] = {
         **dict.fromkeys(("submit", "submit_arrow"), PENDING),
     },
     AsyncStore: dict.fromkeys(("closed", "report"), BLOCKING),
-    MemoryStore: dict.fromkeys(("closed", "provision", "report", "stats"), FILES),
     AsyncClient: {
         **dict.fromkeys(("closed", "provision", "report", "stats"), FILES),
         **dict.fromkeys(("maintain", "sync"), NODE),

@@ -11,14 +11,13 @@ import re
 from braidlog import AsyncCursor, AsyncLog, AsyncStore, Cursor, Log, Store
 from braidlog.client import AsyncClient, AsyncClusterLog, Client, ClusterLog
 from braidlog.client.blocking import ClusterCursor
-from braidlog.testing import MemoryLog, MemoryStore
 from docs.documents import ROOT
 
 ARCHITECTURE = ROOT / "docs" / "architecture.md"
 BEGIN, END = "<!-- facades: begin -->\n", "<!-- facades: end -->\n"
 FACADES: tuple[tuple[type, ...], ...] = (
-    (Log, AsyncLog, ClusterLog, AsyncClusterLog, MemoryLog),
-    (Store, AsyncStore, Client, AsyncClient, MemoryStore),
+    (Log, AsyncLog, ClusterLog, AsyncClusterLog),
+    (Store, AsyncStore, Client, AsyncClient),
     (Cursor, AsyncCursor, ClusterCursor),
 )
 

@@ -9,6 +9,7 @@ use braidlog_core::vfs::{
 };
 use parking_lot::Mutex;
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 
 use crate::error::to_py;
 use crate::exit::detach;
@@ -16,6 +17,21 @@ use crate::number::Unsigned;
 
 /// What a sync is made of.
 const SYNCS: [OpKind; 3] = [OpKind::WriteDurable, OpKind::Sync, OpKind::SyncDir];
+
+/// The disk in memory among the keywords of an open, taken out of them.
+pub fn take_disk(keywords: Option<&Bound<'_, PyDict>>) -> PyResult<Option<Arc<dyn Vfs>>> {
+    let Some(keywords) = keywords else {
+        return Ok(None);
+    };
+    let Some(disk) = keywords.get_item("disk")? else {
+        return Ok(None);
+    };
+    keywords.del_item("disk")?;
+    if disk.is_none() {
+        return Ok(None);
+    }
+    Ok(Some(disk.cast::<MemoryDisk>()?.get().vfs()))
+}
 
 /// Files in memory. What was not synced may be lost in a crash; which, the seed decides.
 #[pyclass(frozen, module = "braidlog._native")]

@@ -7,6 +7,7 @@ use braidlog_core::wal;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
+use crate::disk::take_disk;
 use crate::entry::{Entry, entries_dict};
 use crate::error::to_py;
 use crate::exit::detach;
@@ -33,13 +34,14 @@ impl Follower {
         locked: bool,
         keywords: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
+        let vfs = take_disk(keywords)?.unwrap_or_else(|| Arc::new(RealVfs));
         let options = options(keywords)?;
         let open = if locked {
             wal::Follower::open_locked
         } else {
             wal::Follower::open
         };
-        let opened = detach(py, || open(Arc::new(RealVfs), &path, &options));
+        let opened = detach(py, || open(vfs, &path, &options));
         Ok(Self {
             follower: Arc::new(Following::new(opened.map_err(to_py)?)),
             gate: Arc::default(),

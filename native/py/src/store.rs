@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use braidlog_core::Error;
 use braidlog_core::batch::Compression;
-use braidlog_core::vfs::{RealVfs, Vfs};
+use braidlog_core::vfs::RealVfs;
 use braidlog_core::wal::{self, Cursor, NewLog, NewRecord, Sequenced, Ticket};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
@@ -15,7 +15,7 @@ use crate::arrow::import_records;
 use crate::bulk::Bulk;
 use crate::closing::Closing;
 use crate::columns::ListColumns;
-use crate::disk::MemoryDisk;
+use crate::disk::take_disk;
 use crate::entry::{Entry, entries_dict};
 use crate::error::to_py;
 use crate::exit::detach;
@@ -54,18 +54,6 @@ pub fn compression(name: &str) -> PyResult<Compression> {
             "compression {other:?} is not none, zstd or lz4"
         )))),
     }
-}
-
-/// The disk among the keywords of an open, taken out of them.
-fn take_disk(keywords: &Bound<'_, PyDict>) -> PyResult<Option<Arc<dyn Vfs>>> {
-    let Some(disk) = keywords.get_item("disk")? else {
-        return Ok(None);
-    };
-    keywords.del_item("disk")?;
-    if disk.is_none() {
-        return Ok(None);
-    }
-    Ok(Some(disk.cast::<MemoryDisk>()?.get().vfs()))
 }
 
 /// Bytes of a value, near enough for a reservation.
@@ -165,10 +153,7 @@ impl Store {
         path: std::path::PathBuf,
         keywords: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<(Self, Bound<'py, PyDict>)> {
-        let disk = keywords
-            .map(|keywords| take_disk(keywords))
-            .transpose()?
-            .flatten();
+        let disk = take_disk(keywords)?;
         let options = options(keywords)?;
         let simulated = disk.is_some();
         let vfs = disk.unwrap_or_else(|| Arc::new(RealVfs));

@@ -6,20 +6,18 @@ import asyncio
 import contextlib
 import logging
 import os
-import threading
 import time
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from braidlog.errors import ClosedError, LogError, UnavailableError
+from braidlog.errors import LogError, UnavailableError
 from braidlog.store.node_store import NodeStore
-from braidlog.store.threads import close_in_thread, start_thread
+from braidlog.store.threads import close_in_thread
 
 __all__ = ["Syncer", "ThreadSyncer"]
 
 _log = logging.getLogger(__name__)
 
-_HOUSEKEEPING_S: Final = 1.0
 _FAST_S: Final = 0.0003
 """A sync that takes no longer is made by the loop: to wake a thread, and to be woken by
 it, takes about as long on a machine that has other things to do."""
@@ -61,7 +59,6 @@ class ThreadSyncer:
         """Serve a store."""
         self._store = store
         self._event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._keeper: threading.Thread | None = None
         self._synced: Callable[[], None] | None = None
         self._threaded = False
         self._slow = 0.0
@@ -78,7 +75,7 @@ class ThreadSyncer:
         """
         self._synced = synced
         self._loop = asyncio.get_running_loop()
-        self._keeper = start_thread("braidlog-house", self._keep_house)
+        self._store.start_housekeeper()
         self._loop.add_reader(self._event, self._on_event)
 
     def wake(self) -> None:
@@ -116,7 +113,7 @@ class ThreadSyncer:
         if self._slow >= _SLOW_MAX:
             self._slow = 0.0
             try:
-                self._store.start_syncer(self._event)
+                self._store.start_syncer(os.dup(self._event))
             except UnavailableError as error:
                 _log.warning(
                     "no thread for syncs could be started, so the event loop goes on "
@@ -135,26 +132,10 @@ class ThreadSyncer:
         if self._synced is not None:
             self._synced()
 
-    def _keep_house(self) -> None:
-        due = time.monotonic()
-        while (wanted := self._store.wait_housekeeping(_HOUSEKEEPING_S)) is not None:
-            try:
-                if wanted or time.monotonic() >= due:
-                    due = time.monotonic() + _HOUSEKEEPING_S
-                    self._store.housekeeping()
-            except ClosedError:
-                return
-            except Exception:
-                # Appends meet the same trouble and report it to somebody who can act.
-                _log.exception("housekeeping failed")
-                time.sleep(_HOUSEKEEPING_S)
-
     async def close(self) -> None:
         """Close the store, which ends the threads."""
         self._synced = None
         loop = asyncio.get_running_loop()
         await close_in_thread(self._store.close)
-        if self._keeper is not None:
-            await close_in_thread(self._keeper.join)
         loop.remove_reader(self._event)
         os.close(self._event)

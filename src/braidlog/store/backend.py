@@ -1,29 +1,41 @@
-"""The two ways to hold a directory: as its one writer, or following a writer."""
+"""The two ways to hold a directory: as its one writer, or following a writer.
+
+`WriterBackend` is the one owner of the native store and of the threads that work for
+it, for `Store` and `NodeStore` alike. With the keyword ``disk`` the directory is in
+memory.
+"""
 
 from __future__ import annotations
 
 import atexit
 import contextlib
 import functools
+import logging
 import os
 import threading
+import time
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, Protocol, cast
 
 from braidlog import _native
 from braidlog.errors import (
+    ClosedError,
     DeadlineError,
-    InvalidArgumentError,
     LockedError,
     LogError,
-    NotFoundError,
     ReadOnlyError,
 )
 from braidlog.store.catalog import CatalogEntry
 from braidlog.store.threads import start_thread
 
 __all__ = ["Backend", "FollowerBackend", "WriterBackend", "holds_logs"]
+
+_log = logging.getLogger(__name__)
+
+HOUSEKEEPING_S: Final = 1.0
+"""How often a writer looks for what its segments need."""
 
 # One of these is in every directory of logs, however damaged.
 _SIGNS: Final = ("LOCK", "IDENTITY", "CURRENT", "wal")
@@ -49,6 +61,7 @@ class Backend(Protocol):
     """What a node needs of the native core."""
 
     closed: bool
+    report: dict[str, Any]
 
     @property
     def store(self) -> _native.Store:
@@ -69,6 +82,13 @@ class Backend(Protocol):
     def refresh(self) -> None:
         """Make what became durable elsewhere visible."""
 
+    def start_syncer(self, notify: int = -1) -> None:
+        """Start the thread that makes submitted records durable, once.
+
+        Raises:
+            ReadOnlyError: there is no writer here.
+        """
+
     def close(self, timeout: float | None = None) -> None:
         """Release the directory."""
 
@@ -85,32 +105,32 @@ def _entries(state: dict[str, Any]) -> dict[str, CatalogEntry]:
     return {name: CatalogEntry.of(name, row) for name, row in state.items()}
 
 
-def _refuse_file(path: Path) -> None:
-    if path.is_file():
-        msg = f"{path} is a file: name the directory that holds the logs"
-        raise InvalidArgumentError(msg)
-
-
 class WriterBackend:
-    """Holds the directory for writing. Owns the sync thread."""
+    """Holds the directory for writing, and owns the threads that sync and keep house.
+
+    In a directory in memory a close is made by its caller, and nothing outlives the
+    process.
+    """
 
     def __init__(self, path: Path, keywords: dict[str, Any]) -> None:
         """Open, creating the directory if there is none."""
-        _refuse_file(path)
+        self.in_memory = keywords.get("disk") is not None
         self._process = os.getpid()
-        holder = f"process {self._process}"
+        holder = "simulation" if self.in_memory else f"process {self._process}"
         try:
             opened = _native.Store.open(path, holder=holder, **keywords)
         except LockedError as error:
             where = path.resolve()
-            if not any(other._is_at(where) for other in list(_OPEN)):
+            if self.in_memory or not any(o._is_at(where) for o in list(_OPEN)):
                 raise
             msg = f"this very {holder} has {error.path} open for writing already"
             raise LockedError(msg, path=error.path) from None
         self.store, self.report = opened
+        self.path = path
         self.closed = False
-        self._where = path.resolve()
+        self._where = None if self.in_memory else path.resolve()
         self._syncer: threading.Thread | None = None
+        self._housekeeper: threading.Thread | None = None
         self._starting = threading.Lock()
         _OPEN.add(self)
 
@@ -155,23 +175,67 @@ class WriterBackend:
                         os.close(notify)
                     raise
 
+    def start_housekeeper(
+        self, prepare: Callable[[], object], maintain: Callable[[], object]
+    ) -> None:
+        """Start the thread that keeps house.
+
+        It calls ``maintain`` every second, and ``prepare`` as soon as a spare segment
+        is due.
+
+        Raises:
+            UnavailableError: the system gives no more threads.
+        """
+        run = functools.partial(self._keep_house, prepare, maintain)
+        self._housekeeper = start_thread("braidlog-house", run)
+
+    def _keep_house(
+        self, prepare: Callable[[], object], maintain: Callable[[], object]
+    ) -> None:
+        due = time.monotonic() + HOUSEKEEPING_S
+        while (wanted := self.store.wait_housekeeping(HOUSEKEEPING_S)) is not None:
+            try:
+                if wanted:
+                    prepare()
+                if time.monotonic() >= due:
+                    due = time.monotonic() + HOUSEKEEPING_S
+                    maintain()
+            except ClosedError:
+                return
+            except Exception:
+                # Appends meet the same trouble and report it to somebody who can act.
+                _log.exception("the housekeeping of %s failed", self.path)
+                time.sleep(HOUSEKEEPING_S)
+
     def close(self, timeout: float | None = None) -> None:
-        """Make everything durable and release the directory. Idempotent."""
+        """Make everything durable and release the directory. Idempotent.
+
+        Raises:
+            DeadlineError: not closed after ``timeout`` seconds.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
         self.closed = True
         try:
             self.store.close(timeout)
         except DeadlineError:
             raise  # The sync thread may be what hangs.
         except LogError:
-            self._join()
+            _join(self._syncer, None)
             raise
-        self._join()
+        _join(self._syncer, None)
+        if not _join(self._housekeeper, deadline):
+            msg = "the housekeeping thread has not stopped yet"
+            raise DeadlineError(msg)
 
-    def _join(self) -> None:
-        # In the child of a fork the thread is not there.
-        syncer = self._syncer
-        if syncer is not None and syncer.is_alive():
-            syncer.join()
+
+def _join(thread: threading.Thread | None, deadline: float | None) -> bool:
+    """Wait for a thread to end, at most until the deadline; return whether it did."""
+    # In the child of a fork the thread is not there, and a thread may close by itself.
+    if thread is None or thread is threading.current_thread():
+        return True
+    if thread.is_alive():
+        thread.join(None if deadline is None else deadline - time.monotonic())
+    return not thread.is_alive()
 
 
 _OPEN: weakref.WeakSet[WriterBackend] = weakref.WeakSet()
@@ -192,8 +256,9 @@ def _close_at_exit() -> None:
     # What was submitted and not waited for becomes durable; a failure was reported to
     # whoever waits, and there is nobody left to tell.
     for backend in list(_OPEN):
-        with contextlib.suppress(LogError):
-            backend.close()
+        if not backend.in_memory:
+            with contextlib.suppress(LogError):
+                backend.close()
     # A daemon thread may call on: it must not be in the core when the interpreter ends.
     _native.exiting()
 
@@ -223,10 +288,7 @@ class FollowerBackend:
 
     def __init__(self, path: Path, keywords: dict[str, Any]) -> None:
         """Open an existing directory; takes no lock and writes nothing."""
-        _refuse_file(path)
-        if not path.is_dir():
-            msg = f"the directory {path} does not exist"
-            raise NotFoundError(msg)
+        self.report: dict[str, Any] = {}
         self._follower = _native.Follower.open(path, **keywords)
         self._opening = (path, keywords)
         self._lent: weakref.WeakSet[ViewedLog] = weakref.WeakSet()
@@ -244,6 +306,8 @@ class FollowerBackend:
         _LEFT_BEHIND.append(self._follower)
         path, keywords = self._opening
         try:
+            if keywords.get("disk") is not None:
+                raise ClosedError("a store in memory stays in the process that made it")
             self._follower = _native.Follower.open(path, **keywords)
         except LogError as error:
             self._follower = cast("_native.Follower", _Lost(error))
@@ -282,6 +346,10 @@ class FollowerBackend:
     def refresh(self) -> None:
         """Make what became durable elsewhere visible."""
         self._follower.refresh()
+
+    def start_syncer(self, notify: int = -1) -> None:
+        """Refuse: there is no writer here."""
+        _ = self.store
 
     def close(self, timeout: float | None = None) -> None:
         """End what was made from this; a follower holds no lock."""

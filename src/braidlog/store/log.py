@@ -95,7 +95,6 @@ class OpenStore(Protocol):
     @property
     def closed(self) -> bool: ...
 
-    def _start_syncer(self) -> None: ...
     def _entry_of(self, log_id: int, name: str) -> CatalogEntry: ...
 
 
@@ -175,7 +174,7 @@ class Log(Indexed, _native.Log):
         return self._backend.store, self._stream  # The core asks for it.
 
     def _start_syncer(self) -> None:
-        self._store._start_syncer()
+        self._backend.start_syncer()
 
     def submit_many(
         self,
@@ -254,7 +253,7 @@ class Log(Indexed, _native.Log):
         the store fails or the stream breaks later, the stored records stay, and a note
         on the error says how many, and from which position on.
         """
-        self._store._start_syncer()
+        self._start_syncer()
         return self._submit_arrow(data, producer, sequence)
 
     def append_arrow(

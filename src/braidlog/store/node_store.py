@@ -17,10 +17,7 @@ and of the disk's seed.
 
 from __future__ import annotations
 
-import functools
 import hashlib
-import os
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,8 +27,8 @@ from typing_extensions import Buffer
 
 from braidlog import _native
 from braidlog.errors import CorruptionError, NotFoundError
+from braidlog.store.backend import WriterBackend
 from braidlog.store.space import clean_if_full
-from braidlog.store.threads import start_thread
 
 __all__ = [
     "GROUP_PREFIX",
@@ -124,13 +121,11 @@ class NodeStore:
         ``segment_bytes``, ``wal_bytes_max``, ``sync_method``, ``unsynced_bytes_max``,
         ``recent_bytes_max``, ``index_bytes_max``.
         """
-        limits |= {"entropy": entropy, "holder": f"process {os.getpid()}"}
-        if disk is not None:
-            limits |= {"disk": disk, "holder": "simulation"}
         self._now = now
-        self._store, self.report = _native.Store.open(path, **limits)
+        limits |= {"entropy": entropy, "disk": disk}
+        self._backend = WriterBackend(Path(path), limits)
+        self._store, self.report = self._backend.store, self._backend.report
         self._native = self._store.replicas()
-        self._syncer: threading.Thread | None = None
         self._hurried = 0
 
     def _hurry(self, size: int) -> None:
@@ -226,14 +221,12 @@ class NodeStore:
     def start_syncer(self, notify: int = -1) -> None:
         """Start a thread that syncs what is written, once.
 
-        After each sync it adds 1 to the eventfd `notify`, if that is not negative.
+        After each sync it adds 1 to the eventfd `notify`, which it closes at its end.
 
         Raises:
             UnavailableError: the system gives no more threads.
         """
-        if self._syncer is None:
-            run = functools.partial(self._store.run_syncer, notify)
-            self._syncer = start_thread("braidlog-sync", run)
+        self._backend.start_syncer(notify)
 
     # -- space -------------------------------------------------------------------
 
@@ -255,9 +248,13 @@ class NodeStore:
         """
         return self._store.provision(size)
 
-    def wait_housekeeping(self, timeout: float) -> bool | None:
-        """Wait until a spare segment is due; None once the store is closed."""
-        return self._store.wait_housekeeping(timeout)
+    def start_housekeeper(self) -> None:
+        """Start a thread that calls `housekeeping` every second, and when it is due.
+
+        Raises:
+            UnavailableError: the system gives no more threads.
+        """
+        self._backend.start_housekeeper(self.housekeeping, self.housekeeping)
 
     def clean(self, target: int, live_max: float = 0.5) -> tuple[int, int]:
         """Free segments by copying what little is alive in them; see the core."""
@@ -295,9 +292,7 @@ class NodeStore:
 
     def close(self, timeout: float | None = None) -> None:
         """Make everything durable and release the directory. Idempotent."""
-        self._store.close(timeout)
-        if self._syncer is not None:
-            self._syncer.join()
+        self._backend.close(timeout)
 
     def __iter__(self) -> Iterator[str]:
         """Iterate over the names of all logs."""

@@ -17,12 +17,11 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Self
 
 from braidlog.errors import (
     AlreadyExistsError,
     ClosedError,
-    DeadlineError,
     InvalidArgumentError,
     NotFoundError,
 )
@@ -43,15 +42,12 @@ from braidlog.store.catalog import CatalogEntry, LogOptions
 from braidlog.store.log import Log
 from braidlog.store.retention import retention_of
 from braidlog.store.space import clean_if_full
-from braidlog.store.threads import start_thread
 from braidlog.suggestions import does_not_exist
 from braidlog.types import Compression
 
 __all__ = ["Store", "StoreStats", "open_store"]
 
 _log = logging.getLogger(__name__)
-
-_HOUSEKEEPING_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +80,6 @@ class Store:
         self._backend = backend
         self._closed = threading.Event()
         self._altering = threading.Lock()
-        self._housekeeper: threading.Thread | None = None
         if isinstance(backend, WriterBackend):
             try:
                 self._prepare(backend)
@@ -107,7 +102,7 @@ class Store:
             )
         for entry in backend.catalog().values():
             backend.store.set_compression(entry.stream, entry.options.compression)
-        self._housekeeper = start_thread("braidlog-house", self._keep_house)
+        backend.start_housekeeper(backend.store.prepare_slot, self.maintain)
 
     def __enter__(self) -> Self:
         """Return the store."""
@@ -136,8 +131,7 @@ class Store:
     @property
     def report(self) -> dict[str, Any]:
         """What the open found: ``created``, ``clean``, ``torn``, and more."""
-        backend = self._backend
-        return dict(backend.report) if isinstance(backend, WriterBackend) else {}
+        return dict(self._backend.report)
 
     def _check_open(self) -> None:
         if self.closed:
@@ -215,10 +209,6 @@ class Store:
         """
         self._backend.store.delete_log(self._entry(name).id)
 
-    def _start_syncer(self) -> None:
-        if isinstance(self._backend, WriterBackend):
-            self._backend.start_syncer()
-
     def _entry_of(self, log_id: int, name: str) -> CatalogEntry:
         # By identity: a log of the same name may have taken the place of a deleted one.
         self._check_open()
@@ -288,23 +278,6 @@ class Store:
         clean_if_full(self._backend.store)
         self._backend.store.prepare_slot()
 
-    def _keep_house(self) -> None:
-        store = self._backend.store
-        due = time.monotonic() + _HOUSEKEEPING_S
-        while (wanted := store.wait_housekeeping(_HOUSEKEEPING_S)) is not None:
-            try:
-                if wanted:
-                    store.prepare_slot()
-                if time.monotonic() >= due:
-                    due = time.monotonic() + _HOUSEKEEPING_S
-                    self.maintain()
-            except ClosedError:
-                return
-            except Exception:
-                # Appends meet the same trouble and report it to somebody who can act.
-                _log.exception("the housekeeping of %s failed", self.path)
-                time.sleep(_HOUSEKEEPING_S)
-
     def close(self, timeout: DurationLike | None = None) -> None:
         """Make everything durable and release the directory. Idempotent.
 
@@ -324,16 +297,8 @@ class Store:
             DeadlineError: not closed after ``timeout`` seconds.
         """
         timeout = checked_timeout(timeout)
-        deadline = None if timeout is None else time.monotonic() + timeout
         self._closed.set()
         self._backend.close(timeout)
-        keeper = self._housekeeper
-        if keeper is None or keeper is threading.current_thread():
-            return
-        keeper.join(None if deadline is None else deadline - time.monotonic())
-        if keeper.is_alive():
-            msg = "the housekeeping thread has not stopped yet"
-            raise DeadlineError(msg)
 
 
 def open_store(
@@ -388,10 +353,21 @@ def open_store(
                 "read_only=True cannot be combined with create=: a reader creates "
                 "nothing"
             )
+        _refuse_file(where)
+        if not where.is_dir():
+            msg = f"the directory {where} does not exist"
+            raise NotFoundError(msg)
         return Store(where, FollowerBackend(where, keywords), read_only=True)
     _allow_creation(where, create)
+    _refuse_file(where)
     keywords["entropy"] = secrets.randbits(64)
     return Store(where, WriterBackend(where, keywords), read_only=False)
+
+
+def _refuse_file(where: Path) -> None:
+    if where.is_file():
+        msg = f"{where} is a file: name the directory that holds the logs"
+        raise InvalidArgumentError(msg)
 
 
 def _allow_creation(where: Path, create: bool | None) -> None:

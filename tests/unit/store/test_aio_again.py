@@ -7,12 +7,13 @@ import subprocess
 import sys
 import textwrap
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import braidlog
-from braidlog import Store
+from braidlog.store.backend import WriterBackend
 
 SEGMENT_BYTES = 1 << 20
 
@@ -24,13 +25,13 @@ def opened(data: Path, **options: object) -> braidlog.AsyncStore:
 async def test_a_former_close_ends_nothing_of_the_next_node(
     data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keep_house, release = Store._keep_house, threading.Event()
+    keep_house, release = WriterBackend._keep_house, threading.Event()
 
-    def linger(self: Store) -> None:
-        keep_house(self)
+    def linger(self: WriterBackend, *tasks: Callable[[], object]) -> None:
+        keep_house(self, *tasks)
         release.wait(20)
 
-    monkeypatch.setattr(Store, "_keep_house", linger)
+    monkeypatch.setattr(WriterBackend, "_keep_house", linger)
     node = opened(data)
     await node.__aenter__()
     # The directory is free before the thread that keeps house has ended.

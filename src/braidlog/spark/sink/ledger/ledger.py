@@ -1,7 +1,7 @@
 """A ledger over a log: read it up to its end, append to it, keep it small.
 
-Works over whatever has the calls of `braidlog.Log` that it needs: logs of a directory,
-of a cluster (`braidlog.connect`) and `braidlog.testing.MemoryLog`.
+Works over whatever has the calls of `braidlog.Log` that it needs: logs of a directory
+or of a cluster (`braidlog.connect`).
 """
 
 from __future__ import annotations
