@@ -125,7 +125,11 @@ class CheckedFile:
             msg = f"row group {number} of {self._path} does not match its checksum"
             raise self._damaged(msg, group.offset)
         window = _Window(group.offset, data, self._file.bytes)
-        return pq.ParquetFile(pa.PythonFile(window, mode="r"), metadata=self.metadata)
+        # Arrow would read ahead in threads of its own. One of them may still hold bytes
+        # of Python when the interpreter ends, and aborts the process as it lets go.
+        return pq.ParquetFile(
+            pa.PythonFile(window, mode="r"), metadata=self.metadata, pre_buffer=False
+        )
 
     def _damaged(self, msg: str, offset: int) -> ArchiveDamagedError:
         return ArchiveDamagedError(msg, path=self._path, offset=offset)

@@ -133,9 +133,11 @@ def _parquet_rows(
 
     if not raw.seekable():
         raise ValueError("Parquet cannot be read from a pipe: save it to a file")
-    file = parquet.ParquetFile(raw)
+    # No thread of Arrow reads: one that holds bytes of Python when the interpreter ends
+    # aborts the process.
+    file = parquet.ParquetFile(raw, pre_buffer=False)
     used = _used(file.schema_arrow.names, fields)
-    for batch in file.iter_batches():
+    for batch in file.iter_batches(use_threads=False):
         micros = _micros(batch, fields)
         if micros is not None:
             used = [name for name in used if name != fields.timestamp]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import shutil
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -15,7 +16,7 @@ import pytest
 from pyarrow import fs
 
 from braidlog import Record
-from braidlog.archive import Archive, open_archive, verify
+from braidlog.archive import Archive, groups, open_archive, verify
 from braidlog.archive.layout import MANIFESTS, Manifest, manifest_name
 from braidlog.archive.place import Place
 from braidlog.archive.publishing import (
@@ -48,6 +49,23 @@ def found(archive: Archive, *bounds: int | None, **choice: Any) -> list[Record]:
     begin, end = bounds or (None, None)
     chunks = archive.records(begin, end, choice=Choice(**choice))
     return [record for chunk, _ in chunks for record in chunk]
+
+
+def test_only_the_thread_that_reads_touches_the_bytes(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread of Arrow that lets go of them as Python ends aborts the process."""
+    made.add(place, made.files(place, 1, 10))
+    threads = set()
+    read = groups._Window.read
+
+    def noted(window: Any, size: int = -1) -> Any:
+        threads.add(threading.get_ident())
+        return read(window, size)
+
+    monkeypatch.setattr(groups._Window, "read", noted)
+    assert len(found(open_archive(place.location))) == 9
+    assert threads == {threading.get_ident()}
 
 
 def test_rows_come_back_exactly(place: Place) -> None:

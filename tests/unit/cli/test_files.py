@@ -2,9 +2,12 @@
 
 import csv
 import gzip
+import io
 import json
 import os
+import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
@@ -57,6 +60,24 @@ def test_import_takes_fields(cli: Cli, tmp_path: Path, name: str) -> None:
     assert [r["value"] for r in shown] == [row["text"] for row in ROWS]
     assert [r["key"] for r in shown] == [row["id"] for row in ROWS]
     assert shown[3]["timestamp"] == 1_700_000_003_000_000
+
+
+def test_only_the_thread_that_imports_reads_parquet(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread of Arrow that lets go of bytes as Python ends aborts the process."""
+    threads = set()
+
+    class Noted(io.BytesIO):
+        def read(self, size: int | None = -1) -> bytes:
+            threads.add(threading.get_ident())
+            return super().read(size)
+
+    file = written(tmp_path / "r.parquet")
+    raw = Noted(file.read_bytes())
+    monkeypatch.setattr(sources, "_opened", lambda _: nullcontext(raw))
+    cli.run("import", "log", str(file), "--create")
+    assert threads == {threading.get_ident()}
 
 
 def test_import_takes_the_whole_row_by_default(cli: Cli, tmp_path: Path) -> None:
