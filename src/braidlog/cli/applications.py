@@ -20,6 +20,7 @@ from braidlog.cli import parameters
 from braidlog.cli.commands import ClusterCommand, HostsCommand
 from braidlog.cli.failures import FAILURE, LOCKED, NOT_FOUND, USAGE, Problem, explain
 from braidlog.cli.late import LateGroup
+from braidlog.cli.options import app_option, host_option, interval_option
 from braidlog.cli.output import line, message, rows
 from braidlog.cli.session import Session
 from braidlog.cli.target import probe
@@ -307,12 +308,7 @@ class _CallCommand(HostsCommand):
 @click.option(
     "--directory", type=_DIRECTORY, help="Open this directory to make the call."
 )
-@click.option(
-    "--app",
-    "application",
-    metavar="MODULE:APP",
-    help="With --directory: the application, as MODULE:NAME.",
-)
+@app_option
 @click.pass_obj
 def call(
     session: Session,
@@ -367,13 +363,7 @@ def _value(text: str) -> Any:
 
 @app.command(cls=HostsCommand)
 @click.option("--watch", is_flag=True, help="Refresh until Ctrl-C.")
-@click.option(
-    "--interval",
-    type=parameters.seconds,
-    default="1",
-    show_default=True,
-    help="Seconds between two refreshes.",
-)
+@interval_option
 @click.pass_obj
 def status(session: Session, *, watch: bool, interval: float) -> None:
     """Show the hosts: which one is active, and how far each is behind."""
@@ -435,12 +425,7 @@ def _watch_live(caller: Caller, interval: float) -> None:
 
 
 @app.command(cls=HostsCommand)
-@click.option(
-    "--host",
-    "address",
-    metavar="HOST:PORT",
-    help="The host to use [default: the first of --hosts].",
-)
+@host_option
 @click.pass_obj
 def promote(session: Session, *, address: str | None) -> None:
     """Make a host the active one; the former one becomes a standby."""

@@ -9,6 +9,7 @@ import click
 from braidlog.cli.applications import calling, opened
 from braidlog.cli.commands import HostsCommand
 from braidlog.cli.failures import USAGE, Problem
+from braidlog.cli.options import app_option, host_option
 from braidlog.cli.output import line
 from braidlog.cli.parameters import LocalPath
 from braidlog.cli.progress import meter
@@ -21,19 +22,9 @@ _DIRECTORY = LocalPath(file_okay=False)
 
 @click.command(cls=HostsCommand)
 @click.argument("target", type=_DIRECTORY, required=False)
-@click.option(
-    "--host",
-    "address",
-    metavar="HOST:PORT",
-    help="The host to use [default: the first of --hosts].",
-)
+@host_option
 @click.option("--directory", type=_DIRECTORY, help="Open this directory to do it.")
-@click.option(
-    "--app",
-    "application",
-    metavar="MODULE:APP",
-    help="With --directory: the application, as MODULE:NAME.",
-)
+@app_option
 @click.pass_obj
 def snapshot(
     session: Session,

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from braidlog.cli import health, parameters
-from braidlog.cli.commands import ClusterCommand
+from braidlog.cli.commands import ClusterCommand, group_of
 from braidlog.cli.failures import NOT_FOUND, WAIT, Problem
+from braidlog.cli.options import yes_option
 from braidlog.cli.output import facts, line, message, rows
 from braidlog.cli.session import Session
 from braidlog.cli.text import counted
@@ -24,13 +25,7 @@ _LOOK_S: Final = 0.2
 """Between two looks at a cluster that is waited for."""
 
 
-class Group(click.Group):
-    """A group whose commands talk to a cluster."""
-
-    command_class = ClusterCommand
-
-
-@click.group(cls=Group)
+@click.group(cls=group_of(ClusterCommand))
 def cluster() -> None:
     """Show the state of a whole cluster."""
 
@@ -125,7 +120,7 @@ def _lacking(session: Session, *, wait: bool) -> list[str]:
     return [each["why"] for each in health.leaderless(look)["why"]]
 
 
-@click.group(cls=Group)
+@click.group(cls=group_of(ClusterCommand))
 def node() -> None:
     """List, drain and remove nodes of a cluster."""
 
@@ -174,7 +169,7 @@ def undrain(session: Session, number: int) -> None:
 
 @node.command()
 @click.argument("number", metavar="NODE", type=parameters.NODE)
-@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@yes_option
 @click.pass_obj
 def remove(session: Session, number: int, *, yes: bool) -> None:
     """Forget an empty NODE.
@@ -197,7 +192,7 @@ def remove(session: Session, number: int, *, yes: bool) -> None:
 @node.command()
 @click.argument("number", metavar="NODE", type=parameters.NODE)
 @click.option("--off", is_flag=True, help="Remove its vote.")
-@click.option("--yes", is_flag=True, help="With --off: do not ask for confirmation.")
+@yes_option
 @click.pass_obj
 def voter(session: Session, number: int, *, off: bool, yes: bool) -> None:
     """Make NODE a voter of the metadata repository.
@@ -229,7 +224,7 @@ def voter(session: Session, number: int, *, off: bool, yes: bool) -> None:
 
 @node.command()
 @click.argument("number", metavar="NODE", type=parameters.NODE)
-@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@yes_option
 @click.pass_obj
 def readmit(session: Session, number: int, *, yes: bool) -> None:
     """Let NODE return with an empty directory, because its own is lost.

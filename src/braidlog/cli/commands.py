@@ -28,6 +28,7 @@ __all__ = [
     "NodeCommand",
     "PlainCommand",
     "command",
+    "group_of",
 ]
 
 _FILE = LocalPath(exists=True, dir_okay=False)
@@ -281,6 +282,11 @@ def _said(ctx: click.Context, name: str) -> bool:
 
 def _set(ctx: click.Context, name: str) -> bool:
     return ctx.get_parameter_source(name) is ParameterSource.ENVIRONMENT
+
+
+def group_of(kind: type[click.Command]) -> type[click.Group]:
+    """Return a kind of group whose commands are of a kind."""
+    return type("Group", (click.Group,), {"command_class": kind})
 
 
 def command(

@@ -17,7 +17,7 @@ import click
 from braidlog.cli import parameters
 from braidlog.cli.commands import EitherCommand, command
 from braidlog.cli.failures import NOT_FOUND, USAGE, Problem
-from braidlog.cli.including import archive_options, hole_option
+from braidlog.cli.options import archive_options, hole_option
 from braidlog.cli.output import line
 from braidlog.cli.progress import Meter, meter
 from braidlog.cli.records import encoder, escape, json_value

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from braidlog.cli import parameters
-from braidlog.cli.commands import EitherCommand
+from braidlog.cli.commands import EitherCommand, group_of
 from braidlog.cli.failures import Problem
+from braidlog.cli.options import yes_option
 from braidlog.cli.output import facts, line, message, plain, rows
 from braidlog.cli.session import Session
 from braidlog.cli.text import clock, counted, human_bytes, human_duration
@@ -20,13 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["log"]
 
 
-class Group(click.Group):
-    """A group whose commands have the shared options."""
-
-    command_class = EitherCommand
-
-
-@click.group(cls=Group)
+@click.group(cls=group_of(EitherCommand))
 def log() -> None:
     """Create, list, describe, change, delete logs."""
 
@@ -218,7 +213,7 @@ def set_(
 
 @log.command()
 @click.argument("name")
-@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@yes_option
 @click.pass_obj
 def delete(session: Session, name: str, *, yes: bool) -> None:
     """Delete the log NAME with all of its records."""

@@ -17,8 +17,13 @@ from braidlog.cli import parameters
 from braidlog.cli.applications import load
 from braidlog.cli.commands import EitherCommand, command
 from braidlog.cli.failures import CORRUPTION, NOT_FOUND, USAGE, Problem
-from braidlog.cli.including import archive_options
 from braidlog.cli.late import LateGroup
+from braidlog.cli.options import (
+    archive_options,
+    environment_option,
+    outcomes_option,
+    raw_option,
+)
 from braidlog.cli.output import facts, message
 from braidlog.cli.progress import meter
 from braidlog.cli.session import Session
@@ -67,17 +72,6 @@ def running(function: Callable[..., None]) -> Callable[..., None]:
     ):
         function = option(function)
     return function
-
-
-def raw_option(function: Callable[..., None]) -> Callable[..., None]:
-    """Add the option that names directories of dead nodes."""
-    return click.option(
-        "--raw",
-        multiple=True,
-        type=parameters.LocalPath(exists=True, file_okay=False),
-        metavar="DIR",
-        help="Directory of a stopped node. Repeat for each node.",
-    )(function)
 
 
 @contextlib.contextmanager
@@ -231,23 +225,8 @@ def compact_(
     type=parameters.Whole(1),
     help=("Number of tasks that share the partitions [default: one per core]."),
 )
-@click.option(
-    "--outcomes",
-    type=click.Choice(["strict", "report", "off"]),
-    default="strict",
-    show_default=True,
-    help=("If an outcome differs from the log: stop, or report and continue."),
-)
-@click.option(
-    "--environment",
-    type=click.Choice(["refuse", "report", "off"]),
-    default="refuse",
-    show_default=True,
-    help=(
-        "If outcomes were computed in another environment: refuse, "
-        "or report and continue."
-    ),
-)
+@outcomes_option
+@environment_option
 def replay_(
     session: Session,
     running_in: Place,

@@ -12,7 +12,7 @@ import click
 import braidlog
 from braidlog.cli import parameters
 from braidlog.cli.commands import EitherCommand, command
-from braidlog.cli.including import archive_options, hole_option
+from braidlog.cli.options import archive_options, hole_option
 from braidlog.cli.records import encoder
 from braidlog.cli.session import NO_HOLES, Session
 

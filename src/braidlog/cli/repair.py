@@ -12,6 +12,7 @@ import click
 
 from braidlog.cli import failures
 from braidlog.cli.commands import command
+from braidlog.cli.options import yes_option
 from braidlog.cli.output import facts, line, message, plain, rows
 from braidlog.cli.parameters import LocalPath
 from braidlog.cli.progress import meter
@@ -70,7 +71,7 @@ def verify(context: click.Context) -> None:
     ),
 )
 @click.option("--dry-run", is_flag=True, help="Only show what would be lost.")
-@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@yes_option
 @click.pass_obj
 def repair(
     session: Session,

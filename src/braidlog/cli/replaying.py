@@ -24,6 +24,13 @@ from braidlog.cli.failures import (
     WAIT,
     Problem,
 )
+from braidlog.cli.options import (
+    environment_option,
+    from_zero_option,
+    outcomes_option,
+    raw_option,
+    snapshots_option,
+)
 from braidlog.cli.output import facts, line, message, plain
 from braidlog.cli.progress import meter
 from braidlog.cli.session import Session
@@ -69,13 +76,7 @@ def _partitions(_: click.Context, __: click.Parameter, text: str | None) -> Any:
 @click.argument("program", metavar="MODULE:NAME")
 @click.argument("state", type=_DIRECTORY)
 @click.option("--log", "log", metavar="LOG", help="With --cluster or --raw: the log.")
-@click.option(
-    "--raw",
-    multiple=True,
-    type=parameters.LocalPath(exists=True, file_okay=False),
-    metavar="DIR",
-    help="Directory of a stopped node. Repeat for each node.",
-)
+@raw_option
 @click.option(
     "--cut",
     type=click.Choice(["strict", "any-copy"]),
@@ -90,18 +91,8 @@ def _partitions(_: click.Context, __: click.Parameter, text: str | None) -> Any:
     metavar="TIME",
     help="Execute everything before the first record after TIME.",
 )
-@click.option(
-    "--snapshots",
-    type=_DIRECTORY,
-    metavar="DIR",
-    help=(
-        "Directory of snapshots to begin from [default: snapshots "
-        "in the data directory]."
-    ),
-)
-@click.option(
-    "--from-zero", is_flag=True, help="Begin at the first record, without a snapshot."
-)
+@snapshots_option
+@from_zero_option
 @click.option(
     "--partitions",
     callback=_partitions,
@@ -115,23 +106,8 @@ def _partitions(_: click.Context, __: click.Parameter, text: str | None) -> Any:
     show_default=True,
     help="What to do if commands also touch other partitions.",
 )
-@click.option(
-    "--outcomes",
-    type=_CHECK,
-    default="strict",
-    show_default=True,
-    help=("If an outcome differs from the log: stop, or report and continue."),
-)
-@click.option(
-    "--environment",
-    type=_RULE,
-    default="refuse",
-    show_default=True,
-    help=(
-        "If outcomes were computed in another environment: refuse, "
-        "or report and continue."
-    ),
-)
+@outcomes_option
+@environment_option
 @click.option(
     "--verify",
     "verified",
@@ -345,18 +321,8 @@ def _tell(session: Session, done: Replayed, lacks: Lacks | None) -> None:
     metavar="DIR",
     help="Keep the replayed state here and resume from it next time.",
 )
-@click.option(
-    "--snapshots",
-    type=_DIRECTORY,
-    metavar="DIR",
-    help=(
-        "Directory of snapshots to begin from [default: snapshots "
-        "in the data directory]."
-    ),
-)
-@click.option(
-    "--from-zero", is_flag=True, help="Begin at the first record, without a snapshot."
-)
+@snapshots_option
+@from_zero_option
 @click.option("--follow", is_flag=True, help="Repeat the comparison.")
 @click.option(
     "--every",
@@ -366,7 +332,7 @@ def _tell(session: Session, done: Replayed, lacks: Lacks | None) -> None:
     help="With --follow: time between two comparisons.",
 )
 @click.option("--rounds", type=parameters.Whole(1), hidden=True)
-@click.option("--environment", type=_RULE, default="refuse", show_default=True)
+@environment_option
 @click.pass_obj
 def verify(
     session: Session,

@@ -12,6 +12,7 @@ import click
 
 from braidlog.cli import failures, parameters
 from braidlog.cli.commands import LocalCommand, command
+from braidlog.cli.options import yes_option
 from braidlog.cli.output import facts, message
 from braidlog.cli.parameters import LocalPath
 from braidlog.cli.rescue_report import (
@@ -79,7 +80,7 @@ __all__ = ["rescue"]
     ' {"1": [1, 2]}, instead of what the directories say.',
 )
 @click.option("--write", is_flag=True, help="Write the new epoch to the valid nodes.")
-@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@yes_option
 @click.pass_context
 def rescue(
     context: click.Context,

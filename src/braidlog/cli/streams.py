@@ -8,8 +8,9 @@ import click
 
 from braidlog.cli import health, parameters
 from braidlog.cli.clusters import find_node
-from braidlog.cli.commands import ClusterCommand
+from braidlog.cli.commands import ClusterCommand, group_of
 from braidlog.cli.failures import NOT_FOUND, Problem
+from braidlog.cli.options import yes_option
 from braidlog.cli.output import line, message, rows
 from braidlog.cli.session import Session
 
@@ -19,13 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["stream"]
 
 
-class Group(click.Group):
-    """A group whose commands talk to a cluster."""
-
-    command_class = ClusterCommand
-
-
-@click.group(cls=Group)
+@click.group(cls=group_of(ClusterCommand))
 def stream() -> None:
     """List, seal and move streams of a cluster."""
 
@@ -44,7 +39,7 @@ def list_(session: Session, log: str | None) -> None:
 
 @stream.command()
 @click.argument("number", metavar="STREAM", type=parameters.POSITION)
-@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@yes_option
 @click.pass_obj
 def seal(session: Session, number: int, *, yes: bool) -> None:
     """Stop appends to STREAM.

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from braidlog import durable
-from braidlog.cli.commands import PlainCommand
+from braidlog.cli.commands import PlainCommand, group_of
 from braidlog.cli.failures import USAGE, Problem
 from braidlog.cli.output import line, message
 from braidlog.cli.parameters import LocalPath
@@ -24,13 +24,7 @@ _ROLES = ["read", "append", "admin", "peer"]
 _ONLY_THE_OWNER = 0o600
 
 
-class Group(click.Group):
-    """A group whose commands have the shared options."""
-
-    command_class = PlainCommand
-
-
-@click.group(cls=Group)
+@click.group(cls=group_of(PlainCommand))
 def token() -> None:
     """Create tokens for a cluster."""
 

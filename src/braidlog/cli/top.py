@@ -16,10 +16,11 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from braidlog.cli import health, parameters
+from braidlog.cli import health
 from braidlog.cli.commands import ClusterCommand, command
 from braidlog.cli.failures import USAGE, Problem
 from braidlog.cli.fitting import fitted
+from braidlog.cli.options import interval_option
 from braidlog.cli.output import facts
 from braidlog.cli.sampling import Sample, Sampler, Statuses, status_urls
 from braidlog.cli.session import Session, stopped_by_signals
@@ -56,13 +57,7 @@ _COLORS: Final = {
 
 @command(kind=ClusterCommand)
 @click.option("--once", is_flag=True, help="Print one frame and stop.")
-@click.option(
-    "--interval",
-    type=parameters.seconds,
-    default="1",
-    show_default=True,
-    help="Seconds between two refreshes.",
-)
+@interval_option
 @click.option(
     "--status",
     "statuses",

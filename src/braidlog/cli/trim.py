@@ -7,6 +7,7 @@ import click
 from braidlog.cli import parameters
 from braidlog.cli.commands import EitherCommand, command
 from braidlog.cli.failures import OUT_OF_RANGE, Problem
+from braidlog.cli.options import yes_option
 from braidlog.cli.output import line, message
 from braidlog.cli.session import Session
 from braidlog.cli.text import counted
@@ -23,7 +24,7 @@ __all__ = ["trim"]
 @click.option(
     "--keep", type=parameters.COUNT, help="Keep this many of the last records."
 )
-@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@yes_option
 @click.pass_obj
 def trim(
     session: Session,
