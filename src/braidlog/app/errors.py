@@ -103,9 +103,8 @@ class LogBoundError(BusyError):
 
     code = 130
     hint = (
-        "Call again after the next snapshot; if calls are still refused, "
-        "Host.snapshot_status() shows what keeps the log from being "
-        "trimmed"
+        "Call again after the next snapshot; if calls are still refused,"
+        " Host.snapshot_status() shows what keeps the log from being trimmed"
     )
 
 
@@ -188,9 +187,8 @@ class DivergedError(CorruptionError):
 
     code = 120
     hint = (
-        "The partition is stopped. Find what the procedure reads from "
-        "outside the log, then restore the partition from a snapshot of "
-        "a host that agrees"
+        "The partition is stopped. Find what the procedure reads from outside the log,"
+        " then restore the partition from a snapshot of a host that agrees"
     )
 
     def __init__(
@@ -258,9 +256,8 @@ class EnvironmentMismatchError(InvalidArgumentError):
 
     code = 126
     hint = (
-        "Open a host with the environment that logged them and take a "
-        "snapshot there, or open with environment='report' and compare "
-        "outcomes"
+        "Open a host with the environment that logged them and take a snapshot there,"
+        " or open with environment='report' and compare outcomes"
     )
 
     def __init__(

@@ -71,8 +71,7 @@ def missing(position: int, first: int, archived: range, location: str) -> Trimme
     if archived.stop < first:
         goes_on = first
     msg = (
-        f"positions {lacks[0]} to {lacks[1] - 1} are lost: the archive at "
-        f"{location} has {archived.start} to {archived.stop - 1}, and the "
-        f"log begins at {first}"
+        f"positions {lacks[0]} to {lacks[1] - 1} are lost: the archive at {location}"
+        f" has {archived.start} to {archived.stop - 1}, and the log begins at {first}"
     )
     return TrimmedError(msg, first=goes_on)

@@ -72,9 +72,8 @@ def _access_options() -> list[click.Parameter]:
             ["--token"],
             envvar="BRAIDLOG_TOKEN",
             help=(
-                "Token for the cluster. Other users of the machine can see "
-                "a command line: prefer the environment or a file [env: "
-                "BRAIDLOG_TOKEN]."
+                "Token for the cluster. Other users of the machine can see a command"
+                " line: prefer the environment or a file [env: BRAIDLOG_TOKEN]."
             ),
         ),
         click.Option(

@@ -77,9 +77,8 @@ def get(session: Session, log: str, name: str) -> None:
     type=parameters.lease,
     metavar="DURATION",
     help=(
-        "How long the pin holds after the last commit, for instance"
-        " 7d, or none for ever [default: unchanged; none for a new "
-        "cursor]."
+        "How long the pin holds after the last commit, for instance 7d, or none for"
+        " ever [default: unchanged; none for a new cursor]."
     ),
 )
 @click.pass_obj

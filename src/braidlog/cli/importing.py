@@ -68,9 +68,8 @@ _BATCHES_IN_FLIGHT = 8
     "--producer",
     metavar="NAME",
     help=(
-        "Store each row once, however often this runs: with the "
-        "same NAME and files, it resumes where the log says it "
-        "stopped."
+        "Store each row once, however often this runs: with the same NAME and files, it"
+        " resumes where the log says it stopped."
     ),
 )
 @click.option(

@@ -64,9 +64,8 @@ _COLORS: Final = {
     metavar="HOST:PORT[,...]",
     envvar="BRAIDLOG_STATUS",
     help=(
-        "HTTP addresses of nodes, to show replica lag, connections "
-        "and bytes; and of hosts of applications [env: "
-        "BRAIDLOG_STATUS]."
+        "HTTP addresses of nodes, to show replica lag, connections and bytes; and of"
+        " hosts of applications [env: BRAIDLOG_STATUS]."
     ),
 )
 @click.pass_obj

@@ -262,9 +262,8 @@ def _plan_apply(
         return []
     if facts[0]["begin"] > 1:
         msg = (
-            f"the log begins at {facts[0]['begin']}, but this replay needs "
-            "its first command: pass the archive, or use `braidlog replay` "
-            "with a snapshot"
+            f"the log begins at {facts[0]['begin']}, but this replay needs its first"
+            " command: pass the archive, or use `braidlog replay` with a snapshot"
         )
         raise TrimmedError(msg, first=facts[0]["begin"])
     for before, behind in pairwise(facts):

@@ -166,10 +166,9 @@ def context_of(spark: SparkSession) -> Any:
     """
     if type(spark).__module__.startswith("pyspark.sql.connect"):
         msg = (
-            "pipelines cannot run over Spark Connect, because its client has "
-            "no driver: run them on a machine of the cluster with a classic "
-            "session (SparkSession.builder.master(...)), or without Spark by "
-            "passing `workers`"
+            "pipelines cannot run over Spark Connect, because its client has no driver:"
+            " run them on a machine of the cluster with a classic session"
+            " (SparkSession.builder.master(...)), or without Spark by passing `workers`"
         )
         raise InvalidArgumentError(msg)
     return spark.sparkContext

@@ -204,9 +204,8 @@ def read_list(home: Path, path: str) -> list[ShuffleRange]:
         return msgspec.json.decode((home / path).read_bytes(), type=list[ShuffleRange])
     except (OSError, msgspec.MsgspecError) as error:
         msg = (
-            "the list of the results of a stage cannot be read: "
-            f"{home / path}: {error}; remove the directory of the job and run "
-            "it again"
+            f"the list of the results of a stage cannot be read: {home / path}:"
+            f" {error}; remove the directory of the job and run it again"
         )
         raise CorruptionError(msg, path=str(home / path)) from error
 

@@ -103,8 +103,7 @@ def pinned(
             return wish
         if position is not None:
             msg = (
-                f"positions {wish} to {kept.first - 1} of {kept.name!r} were "
-                "trimmed before they were archived: begin a new archive in "
-                "another directory"
+                f"positions {wish} to {kept.first - 1} of {kept.name!r} were trimmed"
+                " before they were archived: begin a new archive in another directory"
             )
             raise TrimmedError(msg, first=kept.first)

@@ -357,9 +357,8 @@ class Executor:
         home = books[0]
         if waiting.kept is None and home in missing:
             msg = (
-                f"partition {home.number} is behind {position}, other partitions "
-                "of the same command are not: the databases come from different "
-                "hosts"
+                f"partition {home.number} is behind {position}, other partitions of the"
+                " same command are not: the databases come from different hosts"
             )
             raise CorruptionError(msg)
         for book in missing:

@@ -51,9 +51,8 @@ class Partition:
             return None
         position, procedure, component, _ = self.progress.stopped
         msg = (
-            f"partition {self.number}: the command at {position} "
-            f"({procedure}) had a different outcome here; the first "
-            f"difference is in {component}"
+            f"partition {self.number}: the command at {position} ({procedure}) had a"
+            f" different outcome here; the first difference is in {component}"
         )
         return DivergedError(
             msg,

@@ -467,9 +467,8 @@ class Runner:
         # A standby may have nothing yet, or be newer than the active host.
         if not self._migrated:
             msg = (
-                "the log does not have the schema of this program yet: promote a "
-                "host with this version, or call a host with the version of the "
-                "log"
+                "the log does not have the schema of this program yet: promote a host"
+                " with this version, or call a host with the version of the log"
             )
             raise NotReadyError(msg)
 

@@ -101,9 +101,8 @@ class Survey:
         mine = self.application
         if (entry.name, entry.partitions) != (mine.name, mine.partitions):
             msg = (
-                f"the log belongs to application {entry.name!r} with "
-                f"{entry.partitions} partitions, not to {mine.name!r} with "
-                f"{mine.partitions}"
+                f"the log belongs to application {entry.name!r} with {entry.partitions}"
+                f" partitions, not to {mine.name!r} with {mine.partitions}"
             )
             raise ApplicationMismatchError(msg)
 

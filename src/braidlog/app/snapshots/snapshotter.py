@@ -163,10 +163,9 @@ class Snapshotter:
         self._wake.set()
         status = self.status()
         msg = (
-            f"the log has {status.bytes_kept} bytes and "
-            f"{status.seconds_since:.1f} s of replay; the hard marks are "
-            f"{self._settings.hard_bytes} bytes and "
-            f"{self._settings.hard_seconds} s"
+            f"the log has {status.bytes_kept} bytes and {status.seconds_since:.1f} s of"
+            f" replay; the hard marks are {self._settings.hard_bytes} bytes and"
+            f" {self._settings.hard_seconds} s"
         )
         raise LogBoundError(msg)
 

@@ -280,9 +280,8 @@ class TaskFiles:
     def _refused(self, error: OSError) -> NotSharedError | UnavailableError:
         if isinstance(error, FileNotFoundError):
             msg = (
-                f"the worker on {here()} does not see {self._folder}: the job was "
-                "cancelled or has ended, or the path is a different directory "
-                "there"
+                f"the worker on {here()} does not see {self._folder}: the job was"
+                " cancelled or has ended, or the path is a different directory there"
             )
             return NotSharedError(msg, path=str(self._folder), worker=here())
         msg = f"staging in {self._folder} failed: {error}"

@@ -42,10 +42,9 @@ class LostFilesError(CorruptionError):
 
     code = 142
     hint = (
-        "Put the files back, or run the same batch again; if its tasks "
-        "give the same records in the same order, the batch is completed "
-        "with them. Otherwise begin with another checkpoint or job name, "
-        "which stores the whole batch again"
+        "Put the files back, or run the same batch again; if its tasks give the same"
+        " records in the same order, the batch is completed with them. Otherwise begin"
+        " with another checkpoint or job name, which stores the whole batch again"
     )
 
     def __init__(
