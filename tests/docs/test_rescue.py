@@ -9,8 +9,10 @@ import pytest
 from click.testing import CliRunner
 
 from braidlog.cli import main
-from braidlog.faultlog import FaultLog, read_ring, scan
+from braidlog.faultlog import scan
 from braidlog.node.repository.raft_log import GroupLog
+from braidlog.node.rescue.fault_log import FaultLog
+from braidlog.node.rescue.ring import read_ring
 from braidlog.raft import Base, Membership
 from braidlog.store.node_store import NodeStore
 from braidlog.wire import commands

@@ -33,20 +33,18 @@ from braidlog.errors import (
     NotFoundError,
 )
 from braidlog.faultlog import (
-    FILE_NAME,
     NO_DIGEST,
     Decision,
-    FaultLog,
     FaultRecord,
     Refuse,
     Unreadable,
     Verdict,
     Wait,
     decide,
-    read_ring,
     scan,
-    write_locked,
 )
+from braidlog.node.rescue.fault_log import FaultLog
+from braidlog.node.rescue.ring import FILE_NAME, read_ring, write_locked
 
 if TYPE_CHECKING:
     from braidlog.metarepo.recovery.succession import Recovered

@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from braidlog.cli.output import message, rows
 from braidlog.cli.session import Session
-from braidlog.faultlog import Decision, FaultRecord, Refuse, Verdict, Wait
+from braidlog.faultlog import (
+    Decision,
+    FaultRecord,
+    Refuse,
+    Verdict,
+    Wait,
+)
 
 if TYPE_CHECKING:
     from braidlog.metarepo.recovery.succession import Copy, Recovered

@@ -21,7 +21,6 @@ from collections.abc import Callable
 from typing import Final, TypeVarTuple
 
 from braidlog.errors import ClosedError, LogError, NotReadyError
-from braidlog.faultlog.log import FaultLog
 from braidlog.node.config import NodeConfig, replica_limits
 from braidlog.node.errors import begun_anew
 from braidlog.node.flush_scheduler import FlushScheduler
@@ -45,6 +44,7 @@ from braidlog.node.repository.member import (
 from braidlog.node.repository.raft_log import GroupLog
 from braidlog.node.repository.route import RepositoryRoute
 from braidlog.node.requests.requests import Requests
+from braidlog.node.rescue.fault_log import FaultLog
 from braidlog.node.rescue.faults import FaultKeeper
 from braidlog.node.rescue.group_base import begin_base
 from braidlog.node.syncer import Syncer

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Final
 
 from braidlog.errors import CorruptionError, UnavailableError
-from braidlog.faultlog.log import check_owner
-from braidlog.faultlog.ring import FILE_NAME, read_ring
 from braidlog.faultlog.scan import scan
 from braidlog.node.config import NodeConfig
 from braidlog.node.peers.identity import NAME
+from braidlog.node.rescue.fault_log import check_owner
+from braidlog.node.rescue.ring import FILE_NAME, read_ring
 from braidlog.node.server import damage_explained, refuse_embedded
 from braidlog.serving.security import authorizer, contexts, peer_token
 from braidlog.serving.settings import host_and_port

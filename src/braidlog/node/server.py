@@ -17,14 +17,14 @@ from braidlog.errors import (
     ForeignFormatError,
     NotFoundError,
 )
-from braidlog.faultlog.log import FaultLog
-from braidlog.faultlog.ring import Ring
 from braidlog.metarepo.events import Event, EventName
 from braidlog.node.config import NodeConfig
 from braidlog.node.errors import DamagedNodeError
 from braidlog.node.metrics.event_log import tell
 from braidlog.node.node import ClusterNode
 from braidlog.node.peers.identity import is_new
+from braidlog.node.rescue.fault_log import FaultLog
+from braidlog.node.rescue.ring import Ring
 from braidlog.node.syncer import Syncer, ThreadSyncer
 from braidlog.serving.security import authorizer, challenger, contexts, peer_token
 from braidlog.serving.sessions import Listening

@@ -23,7 +23,12 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
-from braidlog.faultlog import Configuration, Decision, FaultRecord, Verdict
+from braidlog.faultlog import (
+    Configuration,
+    Decision,
+    FaultRecord,
+    Verdict,
+)
 
 
 class Ring(NamedTuple):

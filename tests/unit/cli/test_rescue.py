@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 import braidlog
-from braidlog.faultlog import FaultLog, read_ring, scan
+from braidlog.faultlog import scan
+from braidlog.node.rescue.fault_log import FaultLog
+from braidlog.node.rescue.ring import read_ring
 from unit.cli.conftest import Cli
 from unit.faultlog.worlds import records
 
@@ -171,7 +173,7 @@ def test_it_writes_nothing_while_a_node_runs(cli: Cli, nodes: Nodes) -> None:
 def test_a_write_that_stops_half_way_can_be_repeated(
     cli: Cli, nodes: Nodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from braidlog.faultlog import ring
+    from braidlog.node.rescue import ring
 
     paths, written = nodes("A,B,C:0"), [0]
     write = ring.RingFile.write

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from braidlog.faultlog import FILE_NAME, FaultLog, FaultRecord, read_ring, scan
+from braidlog.faultlog import FaultRecord, scan
+from braidlog.node.rescue.fault_log import FaultLog
+from braidlog.node.rescue.ring import FILE_NAME, read_ring
 from braidlog.store.node_store import NodeStore
 from unit.cli.conftest import Cli
 from unit.faultlog.worlds import NAMES, record, records

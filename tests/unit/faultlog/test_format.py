@@ -3,7 +3,8 @@
 import hashlib
 from pathlib import Path
 
-from braidlog.faultlog import Configuration, FaultLog
+from braidlog.faultlog import Configuration
+from braidlog.node.rescue.fault_log import FaultLog
 from compat.directory import FORMATS
 from compat.layouts import Layouts
 

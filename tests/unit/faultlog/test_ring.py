@@ -19,16 +19,11 @@ from braidlog.errors import (
     StoreFailedError,
     UnavailableError,
 )
-from braidlog.faultlog import (
-    Configuration,
-    FaultLog,
-    ForkedError,
-    read_ring,
-    scan,
-    write_locked,
-)
+from braidlog.faultlog import Configuration, ForkedError, scan
 from braidlog.faultlog.record import SLOT_BYTES, encode
 from braidlog.faultlog.scan import offsets_of
+from braidlog.node.rescue.fault_log import FaultLog
+from braidlog.node.rescue.ring import read_ring, write_locked
 from unit.faultlog.worlds import record
 
 SLOTS = 8
@@ -332,7 +327,7 @@ def test_a_full_disk_at_creation_changes_nothing(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patched:
-        patched.setattr("braidlog.faultlog.ring.os.fsync", full)
+        patched.setattr("braidlog.node.rescue.ring.os.fsync", full)
         with pytest.raises(UnavailableError, match="No space left"):
             FaultLog.open(tmp_path, "green", 1)
     assert list(tmp_path.iterdir()) == []
@@ -348,7 +343,7 @@ def test_a_failed_sync_fails_the_store(
     with FaultLog.open(tmp_path, "green", 1) as log:
         log.record(number(0), viable=True)
         with monkeypatch.context() as patched:
-            patched.setattr("braidlog.faultlog.ring.os.fdatasync", broken)
+            patched.setattr("braidlog.node.rescue.ring.os.fdatasync", broken)
             with pytest.raises(StoreFailedError, match="Input/output"):
                 log.record(number(1), viable=True)
         with pytest.raises(StoreFailedError):
@@ -370,8 +365,8 @@ def test_each_copy_is_synced_before_the_next(
         fdatasync(file)
 
     with FaultLog.open(tmp_path, "green", 1, slots=4) as log:
-        monkeypatch.setattr("braidlog.faultlog.ring.os.pwrite", write)
-        monkeypatch.setattr("braidlog.faultlog.ring.os.fdatasync", sync)
+        monkeypatch.setattr("braidlog.node.rescue.ring.os.pwrite", write)
+        monkeypatch.setattr("braidlog.node.rescue.ring.os.fdatasync", sync)
         log.record(number(0), viable=True)
     half = 2 * SLOT_BYTES
     first = ["write 0", "write 3000", "sync"]

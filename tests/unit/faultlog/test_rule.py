@@ -5,7 +5,14 @@ import itertools
 import pytest
 
 from braidlog.errors import InvalidArgumentError
-from braidlog.faultlog import Decision, FaultRecord, Refuse, Unreadable, Wait, decide
+from braidlog.faultlog import (
+    Decision,
+    FaultRecord,
+    Refuse,
+    Unreadable,
+    Wait,
+    decide,
+)
 from unit.faultlog.worlds import decided, record, records
 
 FOUR = (1, 2, 3, 4)

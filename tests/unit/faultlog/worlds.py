@@ -5,7 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from braidlog.faultlog import Configuration, FaultRecord, Verdict, decide
+from braidlog.faultlog import (
+    Configuration,
+    FaultRecord,
+    Verdict,
+    decide,
+)
 
 NAMES = "ABCD"
 

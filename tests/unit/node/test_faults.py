@@ -9,7 +9,7 @@ import pytest
 
 from braidlog.errors import InvalidArgumentError, LogError, TooLargeError
 from braidlog.faultlog.configuration import MEMBERS_MAX
-from braidlog.faultlog.log import FaultLog
+from braidlog.node.rescue.fault_log import FaultLog
 from braidlog.node.rescue.faults import FaultKeeper
 from braidlog.wire.messages import Faults, Recorded
 

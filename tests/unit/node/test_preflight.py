@@ -11,10 +11,10 @@ import pytest
 import braidlog
 from braidlog.errors import ForeignFormatError, LogError, UnavailableError
 from braidlog.faultlog.configuration import Configuration
-from braidlog.faultlog.log import FaultLog
 from braidlog.node.config import NodeConfig, parse
 from braidlog.node.errors import DamagedNodeError
 from braidlog.node.preflight import preflight
+from braidlog.node.rescue.fault_log import FaultLog
 from braidlog.node.server import NodeServer
 from cluster.hosts import free_ports
 

@@ -17,12 +17,12 @@ from braidlog.errors import (
     NotReadyError,
 )
 from braidlog.faultlog.configuration import Configuration
-from braidlog.faultlog.log import FaultLog
 from braidlog.logstream.storage import CommitContext, StoredStream
 from braidlog.metarepo.lastcuts import last_commits
 from braidlog.node.replication.replica_store import ReplicaStore
 from braidlog.node.repository.raft_log import GroupLog
 from braidlog.node.rescue import raw
+from braidlog.node.rescue.fault_log import FaultLog
 from braidlog.raft import Base, Entry, EntryKind, HardState, Membership, Write
 from braidlog.store.node_store import NodeStore
 from braidlog.wire import commands

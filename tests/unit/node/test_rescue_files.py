@@ -8,10 +8,10 @@ import msgspec
 import pytest
 
 from braidlog.errors import CorruptionError, NewerFormatError, NotFoundError
-from braidlog.faultlog import write_locked
 from braidlog.metarepo.recovery.succession import Copy, Seed
 from braidlog.node.repository.raft_log import GroupLog
 from braidlog.node.rescue.files import digest_of, read_copy, read_seed, write_seed
+from braidlog.node.rescue.ring import write_locked
 from braidlog.raft import Base, Entry, HardState, Membership, Stored, Write
 from braidlog.store.node_store import NodeStore
 from compat.directory import FORMATS

@@ -13,10 +13,10 @@ import pytest
 from braidlog import _native
 from braidlog.errors import BeyondEndError, CorruptionError, LockedError
 from braidlog.faultlog.configuration import Configuration
-from braidlog.faultlog.log import FaultLog
 from braidlog.logstream.storage import CommitContext
 from braidlog.node.replication.replica_store import ReplicaStore
 from braidlog.node.rescue import raw
+from braidlog.node.rescue.fault_log import FaultLog
 from braidlog.pipelines.compact_job import compact
 from braidlog.pipelines.shuffle import COLUMNS
 from braidlog.sources import dead as sources_dead

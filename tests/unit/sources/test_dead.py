@@ -14,9 +14,9 @@ from braidlog.app.log.source import LOG_NAME
 from braidlog.app.replay.run import replay
 from braidlog.errors import CorruptionError, NotReadyError
 from braidlog.faultlog.configuration import Configuration
-from braidlog.faultlog.log import FaultLog
 from braidlog.logstream.storage import CommitContext
 from braidlog.node.replication.replica_store import ReplicaStore
+from braidlog.node.rescue.fault_log import FaultLog
 from braidlog.sources.dead import DeadSource
 from braidlog.store.node_store import NodeStore
 from unit.app.banking import make_bank

@@ -12,9 +12,9 @@ from collections.abc import Callable
 
 from braidlog.errors import FencedError, LogError
 from braidlog.faultlog.configuration import Configuration
-from braidlog.faultlog.log import FaultLog
 from braidlog.faultlog.record import FaultRecord
 from braidlog.node.errors import left_behind
+from braidlog.node.rescue.fault_log import FaultLog
 from braidlog.store.threads import in_thread
 from braidlog.wire.messages import Faults, Message, Recorded
 

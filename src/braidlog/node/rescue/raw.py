@@ -38,10 +38,10 @@ from braidlog.errors import (
     UnavailableError,
 )
 from braidlog.faultlog.record import FaultRecord
-from braidlog.faultlog.ring import FILE_NAME, read_ring
 from braidlog.faultlog.rule import Decision, Unreadable, Wait, decide
 from braidlog.faultlog.scan import scan
 from braidlog.node.rescue.raw_commits import Lacking, Streams, lacking
+from braidlog.node.rescue.ring import FILE_NAME, read_ring
 from braidlog.store.merge import (
     Damage,
     OnHole,

@@ -19,8 +19,8 @@ from braidlog.errors import (
 from braidlog.faultlog.configuration import Configuration
 from braidlog.faultlog.errors import ForkedError
 from braidlog.faultlog.record import NO_DIGEST, FaultRecord, digest_of, encode
-from braidlog.faultlog.ring import Ring, RingFile
 from braidlog.faultlog.scan import SLOTS_MAX, SLOTS_MIN, offsets_of, scan
+from braidlog.node.rescue.ring import Ring, RingFile
 
 __all__ = ["SLOTS_DEFAULT", "FaultLog", "check_owner"]
 
