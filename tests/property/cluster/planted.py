@@ -28,7 +28,7 @@ from braidlog.logstream.core import Core
 from braidlog.logstream.replica import Replica
 from braidlog.logstream.states import ReplicaState
 from braidlog.logstream.storage import Batch, Placed
-from braidlog.metarepo import controller, publisher, repository
+from braidlog.metarepo import publisher, repair, repository
 from braidlog.metarepo.collector import Collector
 from braidlog.metarepo.group import MetadataMember
 from braidlog.node.peers.directory import Directory
@@ -297,7 +297,7 @@ def keys_leave_sealed_streams(patch: Patch) -> None:
 def nobody_learns_for_too_few(patch: Patch) -> None:
     """A stream that too few replicas are left of waits for those that failed."""
     patch.setattr(Replica, "damaged", Replica._invalid)
-    patch.setattr(controller._Look, "_recruit", lambda look, view: None)
+    patch.setattr(repair.Repair, "_recruit", lambda look, view: None)
 
 
 def nobody_looks(patch: Patch) -> None:
@@ -308,12 +308,12 @@ def nobody_looks(patch: Patch) -> None:
 def learners_that_lack_some_count(patch: Patch) -> None:
     """A learner makes up the number before it has everything."""
     patch.setattr(Replica, "damaged", Replica._invalid)
-    right: Any = controller._Look._learned
+    right: Any = repair.Repair._learned
 
     def wrong(look: Any, stream: Any, node: int, *, lacking: int) -> Any:
         return right(look, stream, node, lacking=max(lacking, 4096))
 
-    patch.setattr(controller._Look, "_learned", wrong)
+    patch.setattr(repair.Repair, "_learned", wrong)
 
 
 def connections_without_a_bound(patch: Patch) -> None:

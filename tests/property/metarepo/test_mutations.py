@@ -7,9 +7,9 @@ import pytest
 
 from braidlog.metarepo import cuts, streams
 from braidlog.metarepo.collector import Collector
-from braidlog.metarepo.controller import _Look
 from braidlog.metarepo.errors import RepositoryInvariantError
 from braidlog.metarepo.publisher import Publisher
+from braidlog.metarepo.repair import Repair
 from braidlog.metarepo.repository import Repository
 from braidlog.metarepo.state import State, StreamState
 from property.metarepo.simulation import Simulation
@@ -72,8 +72,8 @@ def begins_an_epoch_too_early(patch: pytest.MonkeyPatch) -> None:
 
 
 def never_replaces(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(_Look, "_grow", lambda *_: None)
-    patch.setattr(_Look, "_promote", lambda *_: None)
+    patch.setattr(Repair, "_grow", lambda *_: None)
+    patch.setattr(Repair, "_promote", lambda *_: None)
 
 
 def never_tells_to_let_go(patch: pytest.MonkeyPatch) -> None:
