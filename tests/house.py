@@ -4,6 +4,8 @@
 picture in `docs/architecture.md` up to date.
 """
 
+# One file: each part checks one thing, and the report prints them all.
+
 from __future__ import annotations
 
 import ast
@@ -22,6 +24,7 @@ PACKAGE: Final = ROOT / "src" / "braidlog"
 GLOSSARY: Final = ROOT / "docs" / "glossary.md"
 PLAIN_WORDS: Final = Path(__file__).with_name("plain_words.txt")
 ARCHITECTURE: Final = ROOT / "docs" / "architecture.md"
+WAL: Final = ROOT / "native" / "core" / "src" / "wal"
 
 LINES_WARNED: Final = 500
 FUNCTION_LINES_MAX: Final = 70
@@ -261,6 +264,91 @@ def _syncs_or_renames(call: ast.Call) -> bool:
             return False
 
 
+# -- the write-ahead log, in Rust ---------------------------------------------------
+
+_PATH: Final = re.compile(
+    r"\b(crate::wal|(?:super::)+)((?:::)?(?:\w+::)*)(\{[^}]*\}|\w+)"
+)
+_IMPL: Final = re.compile(r"^impl(?:<[^>]*>)? (\w+)[^\n]*\{\n(.*?)^\}", re.M | re.S)
+_METHOD: Final = re.compile(r"^    (?:pub(?:\([^)]*\))? )?fn (\w+)", re.MULTILINE)
+
+
+def rust_modules() -> dict[str, str]:
+    """Modules of the write-ahead log, as `read::view`, and their code without tests."""
+    found = {}
+    for path in sorted(WAL.rglob("*.rs")):
+        parts = path.relative_to(WAL).with_suffix("").parts
+        if "tests" in parts:
+            continue
+        code = path.read_text().split("#[cfg(test)]\nmod tests")[0]
+        lines = [line for line in code.split("\n") if not re.match(r"\s*//", line)]
+        found["::".join(part for part in parts if part != "mod")] = "\n".join(lines)
+    return found
+
+
+def rust_imports() -> dict[str, set[str]]:
+    """Which module of the write-ahead log names which; the log itself is "".
+
+    The log passes on names of all its modules, so that one that names the log makes a
+    cycle.
+    """
+    modules = rust_modules()
+    found: dict[str, set[str]] = {module: set() for module in modules}
+    found[""] = set(modules) - {""}
+    for module, code in modules.items():
+        for root, path, last in _PATH.findall(code):
+            base = []
+            if root != "crate::wal":
+                base = module.split("::")[: -root.count("super::")]
+            base += [part for part in path.split("::") if part]
+            for name in last.strip("{}").split(","):
+                named = [*base, name.strip()]
+                while "::".join(named) not in modules:
+                    named.pop()
+                found[module].add("::".join(named))
+        found[module].discard(module)
+    return found
+
+
+def rust_folders(edges: Mapping[str, set[str]]) -> dict[str, set[str]]:
+    """What each folder of the write-ahead log imports of the others."""
+    found: dict[str, set[str]] = {}
+    for module, named in edges.items():
+        mine = module.split("::")[0]
+        others = {each.split("::")[0] for each in named}
+        found.setdefault(mine, set()).update(others - {mine})
+    return found
+
+
+def rust_calls_upwards() -> list[str]:
+    """Calls of methods that a type has only in a folder above: no import tells."""
+    modules = {name: code for name, code in rust_modules().items() if name}
+    high = floors(rust_folders(rust_imports()))
+    defined: dict[str, set[str]] = {}
+    for module, code in modules.items():
+        for _, body in _IMPL.findall(code):
+            for method in _METHOD.findall(body):
+                defined.setdefault(method, set()).add(module.split("::")[0])
+    types = {
+        name: module.split("::")[0]
+        for module, code in modules.items()
+        for name in re.findall(r"^(?:pub\S* )?struct (\w+)", code, re.MULTILINE)
+    }
+    added = {
+        method
+        for module, code in modules.items()
+        for kind, body in _IMPL.findall(code)
+        if types.get(kind, module.split("::")[0]) != module.split("::")[0]
+        for method in _METHOD.findall(body)
+    }
+    return [
+        f"{module} calls {method} of {', '.join(sorted(defined[method]))}"
+        for module, code in modules.items()
+        for method in sorted(set(re.findall(r"[.:](\w+)\(", code)) & added)
+        if min(high[each] for each in defined[method]) > high[module.split("::")[0]]
+    ]
+
+
 # -- privates ----------------------------------------------------------------------
 
 
@@ -402,11 +490,21 @@ def report() -> Iterator[str]:
     yield f"files over {LINES_WARNED} lines: {len(long)}"
     for path, lines, reason in long:
         yield f"  {lines:4} {short(path)}: {reason or 'no reason is given'}"
+    yield "folders of the write-ahead log, from the ground up"
+    stack = rust_folders(rust_imports())
+    high = floors(stack)
+    for folder in sorted(filter(None, stack), key=lambda each: (high[each], each)):
+        below = ", ".join(sorted(_stands_on(folder, stack))) or "nothing"
+        yield f"  {high[folder]} {folder}: stands on {below}"
     checks: dict[str, list[str]] = {
         f"functions over {FUNCTION_LINES_MAX} lines": [
             f"{lines:4} {where}" for where, lines in long_functions()
         ],
         "import cycles": [" ".join(sorted(each)) for each in cycles(imports())],
+        "cycles of modules of the write-ahead log": [
+            " ".join(sorted(each)) for each in cycles(rust_imports())
+        ],
+        "calls of the write-ahead log to a folder above": rust_calls_upwards(),
         "private reaches": private_reaches(),
         "syncs and renames without a reason": syncs_elsewhere(),
         "words outside the glossary": [

@@ -16,6 +16,18 @@ def test_a_cycle_is_found() -> None:
     assert house.cycles(edges) == [{"a", "b", "c"}]
 
 
+def test_folders_of_the_write_ahead_log_are_a_stack() -> None:
+    """A folder uses what is below it; `use`, paths within code and methods count."""
+    edges = house.rust_imports()
+    assert len(edges) > 60
+    assert house.cycles(house.rust_folders(edges)) == []
+    assert house.rust_calls_upwards() == []
+
+
+def test_modules_of_the_write_ahead_log_make_no_cycle() -> None:
+    assert house.cycles(house.rust_imports()) == []
+
+
 def test_the_import_picture_is_that_of_the_source() -> None:
     assert house.drawn() == house.picture(), "run: python -m tests.house --write"
 

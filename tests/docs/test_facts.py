@@ -115,7 +115,7 @@ def test_errors() -> None:
 
 def test_limits() -> None:
     core, found = ROOT / "native" / "core" / "src", dict[str, str]()
-    for path in [*(core / "wal").glob("*.rs"), core / "limits.rs"]:
+    for path in [*(core / "wal").rglob("*.rs"), core / "limits.rs"]:
         text = path.read_text()
         found |= dict(re.findall(r"pub const (\w+): \w+ = (\d+(?: << \d+)?);", text))
     rows = [

@@ -296,6 +296,17 @@ impl Error {
         matches!(self, Self::Io { source, .. } if lacks_descriptors(source))
     }
 
+    /// Whether the disk, or what the user may use of it, is full.
+    pub fn is_disk_full(&self) -> bool {
+        let full = |source: &std::io::Error| {
+            matches!(
+                source.kind(),
+                std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded
+            )
+        };
+        matches!(self, Self::Io { source, .. } if full(source))
+    }
+
     /// Damage to durable bytes.
     pub fn corrupt(path: impl Into<PathBuf>, offset: u64, reason: impl Into<String>) -> Self {
         Self::Corruption {

@@ -1,173 +1,67 @@
 //! The write-ahead log of a node: one physical log that all of its streams share.
 //!
-//! | file | what lives there |
+//! The folders are a stack: each uses those below it and none above it, and a test of the repository holds them to it.
+//!
+//! | folder | what lives there |
 //! |---|---|
-//! | `frame` | the frame header and its salted checksum |
-//! | `segment` | the header block of a segment |
-//! | `change`, `state`, `preamble`, `producer` | what frames mean, and what they add up to |
-//! | `appender`, `whole`, `room`, `place`, `parts` | open batches, whole frames, reservations, placing, groups |
-//! | `store`, `sync`, `admin`, `cursors`, `files` | appending, group commit, administration, slots and the manifest |
-//! | `replica`, `encoded`, `committed` | whole batches in and out, commits and their numbers |
-//! | `order` | which streams a reader can put into one order in passing, within a budget |
-//! | `segments`, `growing`, `view`, `read`, `lookup`, `cache` | what readers see and how they read it |
-//! | `walk`, `directory`, `recover`, `follow` | going through a segment; open; other processes |
-//! | `watermark`, `checkpoint`, `marks` | how far the log is: for opens and for other processes |
-//! | `bound`, `clean` | the bound on the size; reclaiming segments |
-//! | `scrub` | reading old segments before somebody needs them |
-//! | `inspect`, `verify`, `salvage` | looking at files, judging them, saving what can be saved |
+//! | `tools` | looking at files, judging them, scrubbing, saving what can be saved |
+//! | `replica` | whole batches in and out, commits and their numbers |
+//! | `recover` | opening a directory, the end of a log, followers |
+//! | `write` | a store: group commit, files and the manifest, spare slots, reclaiming |
+//! | `placing` | in memory under one lock: admission, positions, frames, groups |
+//! | `read` | what readers see and how they read it |
+//! | `segments` | one segment file: handles, index, going through its frames |
+//! | `format` | what stands in the files, and the state that it adds up to |
+//!
+//! Modules within the log name one another by their full path. The names below are for the rest of the crate and for
+//! the bindings.
 
-mod admin;
-mod appender;
-mod backward;
-mod bound;
-mod cache;
-mod change;
-mod checkpoint;
-mod clean;
-mod committed;
-mod cursors;
-mod directory;
-mod encoded;
-mod files;
-mod follow;
-mod frame;
-mod growing;
-mod identity;
-pub mod inspect;
-mod lookup;
-mod marks;
-mod order;
-mod parts;
-mod place;
-mod preamble;
-mod producer;
+mod format;
+mod placing;
 mod read;
 mod recover;
 mod replica;
-mod room;
-pub mod salvage;
-mod scrub;
-mod segment;
 mod segments;
-mod spare;
-mod state;
-mod store;
-mod sync;
-mod tail;
 #[cfg(test)]
 mod tests;
-mod turn;
-pub mod verify;
-mod view;
-mod walk;
-mod watermark;
-mod whole;
+mod tools;
+mod write;
 
-pub use admin::Stats;
-pub use appender::{NewRecord, Sequenced, Ticket, range_of};
-pub use change::{Change, CommitContext, Cursor, NewLog, Restart};
-pub use checkpoint::{CHECKPOINT, Checkpoint, Mark};
-pub use clean::Reclaimed;
-pub use encoded::EncodedBatch;
-pub use follow::Follower;
-pub use frame::{
+pub use format::change::{Change, CommitContext, Cursor, NewLog, Order, Restart};
+pub use format::frame::{
     FLAG_MORE, FRAME_HEADER, Frame, FrameHeader, Kind, Seed, frame_len, parse as parse_frame,
     seal as seal_frame,
 };
-pub use identity::{IDENTITY, NodeIdentity};
-pub use lookup::FoundRecord;
-pub use order::{ORDER_BYTES_DEFAULT, Order, Orders};
-pub use producer::{PRODUCERS_BYTES_MAX, ProducerId, Producers};
-pub use read::{BatchRef, Position};
-pub use recover::{
-    Folded, LOCK, OpenReport, TornTail, check_durable, check_newest, durable_end, fold, open,
-    open_tables,
-};
-pub use recover::{reach, read_preamble, tables};
-pub use replica::{Arrival, Verified};
-pub use room::RESERVE_SEGMENTS;
-pub use scrub::{Damage, ScrubPlace, Scrubbed};
-pub use segment::{FIRST_FRAME, SegmentHeader};
-pub use segments::{Sealed, Segment, open_slot, side_path, slot_path};
-pub use state::{Log, State, Stream};
-pub use store::{Options, Store, new_pool};
-pub use turn::Baton;
-pub use view::{Cancel, Extent, Range, StreamView, View, Waited};
-pub use walk::Walk;
-pub use watermark::Watermark;
-
-use crate::batch::parse_head;
-use crate::codec::Take;
-use crate::error::Result;
-use crate::index::{CommitRun, FrameEntry, NATIVE, SegmentIndex};
-
-/// The change a frame carries, and for batches the smallest and largest timestamp.
-pub fn frame_change(frame: &Frame, payload: &[u8]) -> Result<(Change, (i64, i64))> {
-    let change = Change::decode(&frame.header, payload)?;
-    if !segments::is_data(frame.header.kind) {
-        return Ok((change, (0, 0)));
-    }
-    let head = parse_head(payload)?;
-    let timestamps = (head.min_timestamp(), head.max_timestamp());
-    let Change::Batch { count, .. } = change else {
-        return Ok((change, timestamps));
-    };
-    let producer = head.producer();
-    let id = ProducerId {
-        id: producer.id,
-        epoch: producer.epoch,
-    };
-    let producer = (producer.id != 0).then_some((id, producer.base_sequence));
-    Ok((Change::Batch { count, producer }, timestamps))
-}
-
-/// Enter a frame into a segment's index.
-fn index_frame(
-    index: &mut SegmentIndex,
-    frame: &Frame,
-    change: &Change,
-    timestamps: (i64, i64),
-    payload: &[u8],
-) -> Result<()> {
-    let header = &frame.header;
-    match change {
-        Change::Commit(context) if context.length > 0 => index.commit(
-            header.stream,
-            NATIVE,
-            CommitRun {
-                glsn_begin: context.glsn_begin,
-                llsn_begin: context.llsn_begin,
-                length: context.length,
-            },
-        ),
-        Change::Rollback => index.cut(header.stream, header.llsn, frame.offset),
-        _ if segments::is_data(header.kind) => {
-            let entry = FrameEntry {
-                llsn: header.llsn,
-                count: header.count,
-                offset: frame.offset,
-                bytes: frame.length,
-                timestamp_min: timestamps.0,
-                timestamp_max: timestamps.1,
-            };
-            if header.kind == Kind::Moved {
-                index.note_moved(header.stream, entry)
-            } else {
-                index.note(header.stream, NATIVE, entry)
-            }
-        }
-        _ if header.kind == Kind::MovedRuns => {
-            let mut take = Take::new("moved runs", payload);
-            for _ in 0..take.count(24)? {
-                let run = CommitRun {
-                    glsn_begin: take.u64()?,
-                    llsn_begin: take.u64()?,
-                    length: take.u64()?,
-                };
-                index.commit_moved(header.stream, run)?;
-            }
-            take.finish()
-        }
-        _ => Ok(()),
-    }
-}
+pub use format::header::{FIRST_FRAME, SegmentHeader};
+pub use format::identity::{IDENTITY, NodeIdentity};
+pub use format::order::{ORDER_BYTES_DEFAULT, Orders};
+pub use format::producer::{PRODUCERS_BYTES_MAX, ProducerId, Producers};
+pub use format::state::{Log, State};
+pub use format::stream::Stream;
+pub use format::watermark::Watermark;
+pub use placing::appender::{NewRecord, Sequenced, Ticket};
+pub use placing::bound::RESERVE_SEGMENTS;
+pub use read::batches::{BatchRef, Position};
+pub use read::lookup::FoundRecord;
+pub use read::stream::{Cancel, Extent, Range, StreamView, Waited, range_of};
+pub use read::view::{View, new_pool};
+pub use recover::directory::LOCK;
+pub use recover::evidence::{check_durable, check_newest, durable_end, reach};
+pub use recover::fold::{Folded, fold};
+pub use recover::follow::Follower;
+pub use recover::open::{OpenReport, TornTail, open};
+pub use recover::tables::{open_tables, tables};
+pub use replica::batch_read::EncodedBatch;
+pub use replica::batches::{Arrival, Verified};
+pub use segments::checkpoint::{CHECKPOINT, Checkpoint, Mark};
+pub use segments::frames::frame_change;
+pub use segments::head::read_preamble;
+pub use segments::segment::{Sealed, Segment, open_slot, side_path, slot_path};
+pub use segments::walk::Walk;
+pub use tools::scrub::{Damage, ScrubPlace, Scrubbed};
+pub use tools::{inspect, salvage, verify};
+pub use write::baton::Baton;
+pub use write::options::Options;
+pub use write::reclaim::Reclaimed;
+pub use write::stats::Stats;
+pub use write::store::Store;

@@ -11,7 +11,7 @@ use crate::batch::Compression;
 use crate::error::Error;
 use crate::index::StreamIndex;
 use crate::vfs::{Access, MemoryVfs, Vfs};
-use crate::wal::inspect::lost_side;
+use crate::wal::tools::inspect::lost_side;
 use crate::wal::{CHECKPOINT, Follower, Options, Seed, View, parse_frame};
 
 /// A log with sealed segments, copies, cuts and compressed batches, small enough to read often.

@@ -8,7 +8,8 @@ use super::{DIR, options};
 use crate::error::Error;
 use crate::limits::WAL_BYTES_DEFAULT;
 use crate::vfs::{CrashPolicy, MemoryVfs, Vfs};
-use crate::wal::{Options, salvage};
+use crate::wal::tools::salvage;
+use crate::wal::write::options::Options;
 
 const SEGMENT: u64 = 64 << 10;
 

@@ -8,7 +8,7 @@ use super::{DIR, contents, options};
 use crate::error::Error;
 use crate::index::SegmentIndex;
 use crate::vfs::{Access, MemoryVfs, Vfs};
-use crate::wal::verify::verify;
+use crate::wal::tools::verify::verify;
 use crate::wal::{CHECKPOINT, Checkpoint, Follower, Mark, OpenReport, State};
 
 fn path() -> std::path::PathBuf {

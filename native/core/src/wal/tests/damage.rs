@@ -3,9 +3,8 @@
 use super::*;
 use crate::error::Error;
 use crate::vfs::Access;
-use crate::wal::read::BatchRef;
-use crate::wal::store::new_pool;
-use crate::wal::view::View;
+use crate::wal::read::batches::BatchRef;
+use crate::wal::read::view::{View, new_pool};
 use crate::wal::{
     FIRST_FRAME, FRAME_HEADER, Kind, Range, Sealed, Segment, Walk, open_tables, seal_frame,
     side_path,

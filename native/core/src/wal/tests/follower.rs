@@ -3,7 +3,7 @@
 use super::*;
 use crate::error::Error;
 use crate::vfs::{Access, FaultVfs, Gate, OpKind, Rule};
-use crate::wal::frame::{FRAME_HEADER, Kind, seal};
+use crate::wal::format::frame::{FRAME_HEADER, Kind, seal};
 use crate::wal::{FIRST_FRAME, Follower, Walk, open_tables};
 
 const DIR: &str = "/data";

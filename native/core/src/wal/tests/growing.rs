@@ -7,8 +7,8 @@ use super::driver::{Driver, open_with};
 use super::{DIR, options};
 use crate::error::Error;
 use crate::vfs::{CrashPolicy, FaultVfs, MemoryVfs, Vfs};
-use crate::wal::inspect::edits;
-use crate::wal::verify::{Finding, Severity, verify};
+use crate::wal::tools::inspect::edits;
+use crate::wal::tools::verify::{Finding, Severity, verify};
 use crate::wal::{Follower, Options, open, open_tables};
 
 /// A log whose file begins with half of its length.

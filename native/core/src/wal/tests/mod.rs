@@ -36,7 +36,7 @@ use std::sync::Arc;
 use crate::batch::BatchView;
 use crate::error::Result;
 use crate::vfs::{MemoryVfs, Vfs};
-use crate::wal::read::BatchRef;
+use crate::wal::read::batches::BatchRef;
 use crate::wal::{NewLog, NewRecord, OpenReport, Options, Position, Store, StreamView, View, open};
 
 /// Where the tests' node lives.

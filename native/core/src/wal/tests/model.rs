@@ -4,8 +4,6 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use proptest::prelude::*;
-
 use super::driver::Driver;
 use super::{DIR, options, seeds};
 use crate::batch::Compression;
@@ -13,6 +11,7 @@ use crate::error::Error;
 use crate::index::{CommitPoint, CommitRun};
 use crate::vfs::CrashPolicy;
 use crate::wal::{Follower, Options, Position};
+use proptest::prelude::*;
 
 #[derive(Clone, Copy, Debug)]
 enum Step {

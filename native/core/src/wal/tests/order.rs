@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
-use crate::wal::change::{CommitContext, NewLog};
-use crate::wal::frame::Kind;
+use crate::wal::format::change::{CommitContext, NewLog};
+use crate::wal::format::frame::Kind;
 
 const LOG: u128 = 9;
 

@@ -5,12 +5,12 @@ use super::{create, open_at};
 use crate::batch::ColumnsRef;
 use crate::error::{Error, Result};
 use crate::vfs::{BufPool, MemoryVfs};
-use crate::wal::appender::{Appender, Sequenced, Ticket};
-use crate::wal::bound::sizes;
-use crate::wal::change::{Change, NewLog};
-use crate::wal::frame::{FRAME_HEADER, bytes_to_check, parse};
-use crate::wal::producer::{PRODUCERS_BYTES_MAX, RUNS_MAX};
-use crate::wal::segment::FIRST_FRAME;
+use crate::wal::format::change::{Change, NewLog};
+use crate::wal::format::frame::{FRAME_HEADER, bytes_to_check, parse};
+use crate::wal::format::header::FIRST_FRAME;
+use crate::wal::format::producer::{PRODUCERS_BYTES_MAX, RUNS_MAX};
+use crate::wal::placing::appender::{Appender, Sequenced, Ticket};
+use crate::wal::placing::bound::sizes;
 use crate::wal::{ProducerId, State};
 
 const P: ProducerId = ProducerId { id: 5, epoch: 1 };

@@ -4,7 +4,7 @@ use super::driver::{Driver, kept, record, with_columns};
 use super::options;
 use crate::batch::{Compression, Producer, encode_columns};
 use crate::error::{Error, Result};
-use crate::wal::change::Cursor;
+use crate::wal::format::change::Cursor;
 use crate::wal::{CommitContext, NewLog, ProducerId, Restart, Store};
 
 fn commit(version: u64, glsn_begin: u64, llsn_begin: u64, length: u64) -> CommitContext {

@@ -7,7 +7,7 @@ use std::thread::scope;
 use super::driver::{Driver, kept, open_with, record};
 use super::{DIR, contents, create, options};
 use crate::vfs::{CrashPolicy, Fault, FaultVfs, MemoryVfs, OpKind, Rule, Vfs};
-use crate::wal::recover::begin;
+use crate::wal::recover::fold::begin;
 use crate::wal::{Options, Watermark, open, open_tables};
 
 /// Every file but those that each writer writes for others to see.

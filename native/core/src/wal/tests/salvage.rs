@@ -2,9 +2,9 @@
 
 use super::verify::{busy, disk};
 use super::*;
-use crate::wal::inspect::{Frames, SALVAGED, condition, segments};
-use crate::wal::salvage::{Keep, Options as How, Plan, salvage};
-use crate::wal::verify::verify;
+use crate::wal::tools::inspect::{Frames, SALVAGED, condition, segments};
+use crate::wal::tools::salvage::{Keep, Options as How, Plan, salvage};
+use crate::wal::tools::verify::verify;
 use crate::wal::{CommitContext, Kind, State};
 
 const COPY: &str = "/copy";

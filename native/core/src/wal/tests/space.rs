@@ -9,7 +9,7 @@ use super::{DIR, contents, options};
 use crate::batch::{BytesRef, ColumnsRef, Compression, Offsets, Timestamps, encode_columns};
 use crate::error::{Error, Result};
 use crate::vfs::{CrashPolicy, Vfs};
-use crate::wal::change::Change;
+use crate::wal::format::change::Change;
 use crate::wal::{Cursor, NewLog, Options, ProducerId};
 
 fn small() -> Options {

@@ -4,8 +4,8 @@
 
 use super::*;
 use crate::error::Error;
-use crate::wal::frame::Kind;
-use crate::wal::producer::ProducerId;
+use crate::wal::format::frame::Kind;
+use crate::wal::format::producer::ProducerId;
 use crate::wal::{CommitContext, Cursor};
 
 fn header(kind: Kind, stream: u32, llsn: u64) -> FrameHeader {

@@ -1,8 +1,8 @@
 //! A healthy directory has no findings, whatever was done to it; damage anywhere is found where it is.
 
 use super::*;
-use crate::wal::inspect::{FrameRow, Frames, condition, edits, index, samples, segments};
-use crate::wal::verify::{Report, Severity, verify};
+use crate::wal::tools::inspect::{FrameRow, Frames, condition, edits, index, samples, segments};
+use crate::wal::tools::verify::{Report, Severity, verify};
 use crate::wal::{CHECKPOINT, CommitContext, Cursor, Follower, Options, ProducerId};
 
 pub fn disk(vfs: &MemoryVfs) -> Arc<dyn Vfs> {

@@ -1,0 +1,272 @@
+//! What a node knows of its logs: catalog, stream ranges, producer windows, cursors.
+//!
+//! # Theory of operation
+//!
+//! The state is a fold of [`Change`]s in log order. Every segment opens with the state as it was at
+//! that point (the preamble), so recovery folds one segment only and old segments can be dropped
+//! unread. The writer checks a change against the state before a byte is written; recovery and
+//! followers run the same check (but for cursor positions) on what they read, so a frame that does not
+//! apply is noticed.
+//!
+//! # Invariants
+//!
+//! - `low <= committed <= next` for each stream; `next` is the next LLSN, from 1.
+//! - LLSNs are dense, epochs never fall, stream numbers are never reused.
+//! - Producer windows hold only LLSNs below `next`.
+
+use std::collections::BTreeMap;
+
+use crate::error::{Error, Result};
+use crate::wal::format::change::{Change, NewLog, Restart};
+use crate::wal::format::frame::FrameHeader;
+use crate::wal::format::number::fits;
+use crate::wal::format::stream::{NAME_BYTES_MAX, Stream, check_cursor, fold};
+
+/// One log of the catalog.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Log {
+    /// As created, with current options.
+    pub log: NewLog,
+    /// Its stream.
+    pub stream: u32,
+}
+
+/// Everything a preamble holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct State {
+    /// Next stream number.
+    pub next_stream: u32,
+    /// Logs by id.
+    pub logs: BTreeMap<u128, Log>,
+    /// Streams by number.
+    pub streams: BTreeMap<u32, Stream>,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self {
+            next_stream: 1,
+            logs: BTreeMap::new(),
+            streams: BTreeMap::new(),
+        }
+    }
+}
+
+impl State {
+    /// The stream, or [`Error::NotFound`].
+    pub fn stream(&self, stream: u32) -> Result<&Stream> {
+        self.streams.get(&stream).ok_or_else(|| Error::NotFound {
+            what: format!("stream {stream}"),
+        })
+    }
+
+    /// The log of that name.
+    pub fn log_named(&self, name: &str) -> Option<&Log> {
+        self.logs.values().find(|log| log.log.name == name)
+    }
+
+    fn log(&self, id: u128) -> Result<&Log> {
+        self.logs.get(&id).ok_or_else(|| Error::NotFound {
+            what: format!("log {id:032x}"),
+        })
+    }
+
+    /// Whether the change may be made; nothing is changed.
+    pub fn check(&self, header: &FrameHeader, change: &Change) -> Result<()> {
+        self.check_applies(header, change)?;
+        match change {
+            Change::SetCursor(_, cursor) => {
+                check_position(cursor.position, self.stream(header.stream)?.next)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether a change that was made applies. Cursors used to be set to any position, and logs that hold such
+    /// ones are good logs.
+    fn check_applies(&self, header: &FrameHeader, change: &Change) -> Result<()> {
+        match change {
+            Change::Close | Change::Nothing => Ok(()),
+            Change::CreateLog(log) => self.check_create(header.stream, log),
+            Change::DeleteLog(id) | Change::AlterLog(id, _) => self.log(*id).map(|_| ()),
+            Change::Restart(id, restart) => self.check_restart(header, *id, restart),
+            _ => self.check_stream(header, change),
+        }
+    }
+
+    fn check_create(&self, stream: u32, log: &NewLog) -> Result<()> {
+        if log.name.is_empty() {
+            return Err(Error::InvalidArgument(
+                "a log name must not be empty".into(),
+            ));
+        }
+        if log.name.len() > NAME_BYTES_MAX {
+            let size = log.name.len() as u64;
+            return Err(Error::TooLarge {
+                what: "log name",
+                size,
+                max: NAME_BYTES_MAX as u64,
+            });
+        }
+        if self.logs.contains_key(&log.id) || self.log_named(&log.name).is_some() {
+            return Err(Error::AlreadyExists {
+                what: format!("log {:?}", log.name),
+            });
+        }
+        self.check_number(stream)
+    }
+
+    /// Stream numbers are given once.
+    fn check_number(&self, stream: u32) -> Result<()> {
+        if stream == u32::MAX {
+            return Err(Error::InvalidArgument("stream numbers are used up".into()));
+        }
+        if stream != self.next_stream {
+            let (given, expected) = (u64::from(stream), u64::from(self.next_stream));
+            return Err(Error::NotDense {
+                what: "stream number",
+                given,
+                expected,
+            });
+        }
+        Ok(())
+    }
+
+    fn check_restart(&self, header: &FrameHeader, id: u128, restart: &Restart) -> Result<()> {
+        let first = restart.first;
+        let old = self.stream(self.log(id)?.stream)?;
+        old.check_epoch(header.epoch)?;
+        if !old.explicit_commit {
+            let reason = "only a log with explicit commits can begin anew";
+            return Err(Error::InvalidArgument(reason.into()));
+        }
+        if first == 0 || !fits(first, 1) {
+            return Err(Error::InvalidArgument(format!("first LLSN {first}")));
+        }
+        if !restart.producers.is_within(first) || !restart.producers.is_bounded() {
+            let reason = format!("producer windows are not of records below {first}");
+            return Err(Error::InvalidArgument(reason));
+        }
+        self.check_number(header.stream)
+    }
+
+    fn check_stream(&self, header: &FrameHeader, change: &Change) -> Result<()> {
+        let stream = self.stream(header.stream)?;
+        match change {
+            Change::Batch { count, producer } => {
+                stream.check_epoch(header.epoch)?;
+                if header.llsn != stream.next {
+                    let (given, expected) = (header.llsn, stream.next);
+                    return Err(Error::NotDense {
+                        what: "LLSN",
+                        given,
+                        expected,
+                    });
+                }
+                let count = u64::from(*count);
+                if count == 0 || !fits(header.llsn, count) {
+                    return Err(Error::InvalidArgument("record count out of range".into()));
+                }
+                if producer.is_some_and(|(_, sequence)| !fits(sequence, count)) {
+                    let reason = "producer sequence out of range";
+                    return Err(Error::InvalidArgument(reason.into()));
+                }
+                Ok(())
+            }
+            Change::Commit(context) => stream
+                .check_epoch(header.epoch)
+                .and(stream.check_commit(context)),
+            Change::Rollback => {
+                stream.check_epoch(header.epoch)?;
+                if header.llsn < stream.committed || !stream.explicit_commit {
+                    let (given, committed) = (header.llsn, stream.committed);
+                    return Err(Error::Committed { given, committed });
+                }
+                if header.llsn > stream.next {
+                    return Err(Error::BeyondEnd {
+                        position: header.llsn,
+                        next: stream.next,
+                    });
+                }
+                Ok(())
+            }
+            Change::Trim => stream.check_trim(header.llsn),
+            Change::Epoch => stream.check_epoch(header.epoch),
+            Change::SetCursor(name, _) => check_cursor(stream, name),
+            Change::DeleteCursor(name) if !stream.cursors.contains_key(name) => {
+                Err(Error::NotFound {
+                    what: format!("cursor {name:?}"),
+                })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Check and fold one change.
+    pub fn apply(&mut self, header: &FrameHeader, change: &Change) -> Result<()> {
+        self.check_applies(header, change)?;
+        match change {
+            Change::CreateLog(log) => {
+                let stream = header.stream;
+                self.next_stream = stream + 1;
+                self.streams
+                    .insert(stream, Stream::new(log.explicit_commit));
+                self.logs.insert(
+                    log.id,
+                    Log {
+                        log: log.clone(),
+                        stream,
+                    },
+                );
+            }
+            Change::DeleteLog(id) => {
+                if let Some(log) = self.logs.remove(id) {
+                    self.streams.remove(&log.stream);
+                }
+            }
+            Change::Restart(id, restart) => self.restart(header, *id, restart),
+            Change::AlterLog(id, options) => {
+                if let Some(log) = self.logs.get_mut(id) {
+                    log.log.options.clone_from(options);
+                }
+            }
+            _ => {
+                if let Some(stream) = self.streams.get_mut(&header.stream) {
+                    fold(stream, header, change);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl State {
+    fn restart(&mut self, header: &FrameHeader, id: u128, restart: &Restart) {
+        let Some(log) = self.logs.get_mut(&id) else {
+            return;
+        };
+        let old = self.streams.remove(&log.stream);
+        log.stream = header.stream;
+        log.log.options.clone_from(&restart.options);
+        let (mut stream, first) = (Stream::new(true), restart.first);
+        stream.producers = restart.producers.clone();
+        (stream.low, stream.committed, stream.next) = (first, first, first);
+        stream.context.llsn_begin = first;
+        stream.cursors = old.map(|old| old.cursors).unwrap_or_default();
+        stream.enter(header.epoch);
+        self.next_stream = header.stream + 1;
+        self.streams.insert(header.stream, stream);
+    }
+}
+
+/// A cursor may stand where records were trimmed, and up to the next record.
+fn check_position(position: u64, next: u64) -> Result<()> {
+    if position == 0 {
+        let reason = "cursor positions begin at 1";
+        return Err(Error::InvalidArgument(reason.into()));
+    }
+    if position > next {
+        return Err(Error::BeyondEnd { position, next });
+    }
+    Ok(())
+}
