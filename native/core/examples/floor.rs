@@ -12,6 +12,11 @@
 //! FILE is created once, 64 MiB of zeros really written and synced, and reused when it is there:
 //! a synchronous write into it changes no metadata, as in a recycled log segment.
 
+#![expect(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "a benchmark of the system itself: its clock and its files"
+)]
 // Counts and sizes stay far below 2^52.
 #![allow(clippy::cast_precision_loss)]
 

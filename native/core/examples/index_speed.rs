@@ -2,6 +2,8 @@
 //!
 //! `cargo run --release -p braidlog-core --example index_speed`
 
+#![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
+
 use std::hint::black_box;
 use std::time::Instant;
 

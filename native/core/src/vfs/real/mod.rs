@@ -1,5 +1,10 @@
 //! The real disk, through std and rustix.
 
+#![expect(
+    clippy::disallowed_types,
+    reason = "the one place where files are those of the system"
+)]
+
 mod file;
 mod lock;
 mod open;

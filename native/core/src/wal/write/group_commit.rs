@@ -25,6 +25,16 @@ const STALL_MAX: Duration = Duration::from_secs(5);
 /// Most slices a leader waits: a few syncs' worth, while records keep coming.
 const GATHER_SLICES: usize = 20;
 
+/// The moment at which a wait ends that may be woken any number of times before.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "condition variables wait by this clock, and a wait that is led or found done never reads it; \
+              nothing that is stored or decided depends on it"
+)]
+fn after(timeout: Duration) -> Instant {
+    Instant::now() + timeout
+}
+
 impl Store {
     /// Begin: write what the open has placed. Nobody else is there yet, so a descriptor that is missing fails the open.
     pub(crate) fn start(self) -> Result<Self> {
@@ -134,7 +144,7 @@ impl Store {
                 match self.lead(inner) {
                     // It is as if the disk were slow: what is placed is written once it can be.
                     Err(error) if error.is_exhausted() => {
-                        until = Some(Instant::now() + STALL_PAUSE);
+                        until = Some(after(STALL_PAUSE));
                     }
                     led => {
                         led?;
@@ -142,7 +152,7 @@ impl Store {
                     }
                 }
             }
-            let deadline = *deadline.get_or_insert_with(|| Instant::now() + timeout);
+            let deadline = *deadline.get_or_insert_with(|| after(timeout));
             let until = until.map_or(deadline, |until| until.min(deadline));
             if turn.wait_until(inner, until).timed_out() && until == deadline {
                 return Ok(inner.durable_group >= group);
