@@ -1,4 +1,5 @@
 """Types of the native core. Checked against the compiled module by stubtest."""
+# One file: the types of one native module.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path

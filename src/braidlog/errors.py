@@ -48,6 +48,7 @@ once, so go on with the next), ``code`` (stable,
 goes over the wire, never reused) and ``hint`` (what to do next, the last sentence of
 the message). All of them survive pickling.
 """
+# One file: the tree of errors is read as a whole.
 
 from __future__ import annotations
 

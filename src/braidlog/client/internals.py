@@ -16,7 +16,7 @@ __all__ = ["stored_cursors", "subscribe_chunks"]
 
 async def stored_cursors(log: AsyncClusterLog) -> tuple[StoredCursor, ...]:
     """Return all that the cluster knows of the cursors of a log."""
-    return await log._cursor_rows()
+    return await log._cursor_store.rows()
 
 
 def subscribe_chunks(

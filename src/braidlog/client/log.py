@@ -1,4 +1,5 @@
 """A log of a cluster, with the calls of the embedded log."""
+# One file: the calls of one class and their contracts; what they do is elsewhere.
 
 from __future__ import annotations
 
@@ -14,27 +15,22 @@ from collections.abc import (
 )
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from braidlog.client.archived import ArchivedReading, Wanted
-from braidlog.client.backward import Windows
-from braidlog.client.batches import BatchCodec, OpenBatch
+from braidlog.client.archived import ArchivedReading
+from braidlog.client.batches import BatchCodec
 from braidlog.client.cluster import Cluster
+from braidlog.client.cursor_store import CursorStore
 from braidlog.client.log_appender import LogAppender
-from braidlog.client.merge import Span
-from braidlog.client.reading import Reading
+from braidlog.client.log_reader import LogReader, matches
 from braidlog.client.routing import Routes, replicas_there
-from braidlog.client.spanrows import rows_of
 from braidlog.errors import (
     BeyondEndError,
     ClosedError,
     FencedError,
     InvalidArgumentError,
     LogError,
-    NotFoundError,
-    RemoteProtocolError,
     StoreFailedError,
-    TrimmedError,
 )
 from braidlog.names import checked_name, checked_new_name
 from braidlog.store.archived import located
@@ -42,7 +38,6 @@ from braidlog.store.arguments import (
     DurationLike,
     TimestampLike,
     checked_count,
-    checked_int,
     checked_key,
     checked_position,
     checked_producer,
@@ -52,11 +47,10 @@ from braidlog.store.arguments import (
     optional,
 )
 from braidlog.store.catalog import LogOptions
-from braidlog.store.cursor import AsyncCursor, StoredCursor
+from braidlog.store.cursor import AsyncCursor
 from braidlog.store.retention import lease_us, retention_of
 from braidlog.store.slices import AsyncIndexed
 from braidlog.store.threads import in_thread
-from braidlog.suggestions import does_not_exist
 from braidlog.types import Compression, HeadersLike, Producer
 from braidlog.wire import commands, results
 from braidlog.wire.messages import LogInfo, StreamInfo
@@ -70,12 +64,6 @@ if TYPE_CHECKING:
     from braidlog.store.archived import Archived
 
 __all__ = ["AsyncClusterLog", "ClusterLogDescription"]
-
-# Enough to learn that something is there.
-_LOOK_BYTES: Final = 1
-# Read at a time on the way back, and the least that a stream is asked for.
-_WINDOW_BYTES: Final = 1 << 20
-_WINDOW_CREDIT_MIN: Final = 16 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +107,8 @@ class AsyncClusterLog(AsyncIndexed):
         self._codec = codec
         self._name = info.name
         self._appender = LogAppender(cluster, info.log, codec)
+        self._reader = LogReader(cluster, info.log, codec, self)
+        self._cursor_store = CursorStore(cluster, info.log, info.name, self.refresh)
 
     def __repr__(self) -> str:
         """Show the name."""
@@ -278,40 +268,6 @@ class AsyncClusterLog(AsyncIndexed):
 
     # -- read --------------------------------------------------------------------
 
-    async def _bounds(self, begin: int | None, end: int | None) -> tuple[int, int]:
-        self._cluster.check_open()
-        begin = None if begin is None else checked_position(begin, "begin")
-        end = None if end is None else checked_count(end, "end")
-        there = await self.refresh()
-        begin = there.start if begin is None else begin
-        stop = there.stop if end is None else end
-        if begin < there.start:
-            msg = f"position {begin} was trimmed: the log begins at {there.start}"
-            raise TrimmedError(msg, first=there.start)
-        if begin > there.stop:
-            msg = f"position {begin} is not written yet"
-            raise BeyondEndError(msg, next=there.stop)
-        return begin, min(stop, there.stop)
-
-    def _open(self, span: Span) -> OpenBatch:
-        batch = self._codec.open(span.data)
-        if batch.count != span.size:
-            msg = f"a batch of {batch.count} records came as one of {span.size}"
-            raise RemoteProtocolError(msg)
-        return batch
-
-    def _records(self, span: Span) -> Iterable[Record]:
-        first = span.glsn - span.skip
-        return self._open(span).records(first, span.skip, span.skip + span.count)
-
-    async def _spans(self, begin: int, end: int) -> AsyncGenerator[Span, None]:
-        if begin >= end:
-            return
-        async with Reading(self._cluster, self._id, begin, end) as reading:
-            while spans := await reading.next():
-                for span in spans:
-                    yield span
-
     async def get(self, position: int) -> Record:
         """Return the record at ``position``, from 1; ``await log[-1]`` is the last one.
 
@@ -388,16 +344,18 @@ class AsyncClusterLog(AsyncIndexed):
             optional(checked_time, until),
         )
         left = None if limit is None else checked_count(limit, "limit")
-        counted = self._counted_back if reverse else self._counted
+        counted = self._reader.counted_back if reverse else self._reader.counted
         if include_archive:
             reading = ArchivedReading(self, include_archive)
             await reading.open(begin, end)
             chunks = reading.records(choice, counted, reverse=reverse)
         else:
             whole = begin is None
-            begin, stop = await self._bounds(begin, end)
+            begin, stop = await self._reader.bounds(begin, end)
             if reverse and whole:
-                begins_with_log = self._counted_back(begin, stop, choice, whole=True)
+                begins_with_log = self._reader.counted_back(
+                    begin, stop, choice, whole=True
+                )
                 chunks = _without_places(begins_with_log)
             else:
                 chunks = _without_places(counted(begin, stop, choice))
@@ -408,68 +366,6 @@ class AsyncClusterLog(AsyncIndexed):
                 yield chunk if left is None else chunk[:left]
                 if left is not None and (left := left - len(chunk)) <= 0:
                     return
-
-    async def _counted(
-        self, begin: int, end: int, choice: Wanted
-    ) -> AsyncGenerator[tuple[list[Record], int], None]:
-        """Iterate over what is wanted of each batch, and the position behind it."""
-        spans = self._spans(begin, end)
-        async with contextlib.aclosing(spans):
-            async for span in spans:
-                records = self._records(span)
-                chunk = [r for r in records if _matches(r, *choice)]
-                yield chunk, span.glsn + span.count
-
-    async def _counted_back(
-        self, begin: int, end: int, choice: Wanted, *, whole: bool = False
-    ) -> AsyncGenerator[tuple[list[Record], int], None]:
-        """Iterate from the end; with what is wanted of each batch, where it begins."""
-        spans = self._spans_back(begin, end, whole=whole)
-        async with contextlib.aclosing(spans):
-            async for span in spans:
-                chunk = [r for r in self._records(span) if _matches(r, *choice)]
-                chunk.reverse()
-                yield chunk, span.glsn
-
-    async def _spans_back(
-        self, begin: int, end: int, *, whole: bool
-    ) -> AsyncGenerator[Span, None]:
-        windows = Windows(begin, end, _WINDOW_BYTES)
-        while not windows.done:
-            try:
-                spans = await self._window(windows)
-            except TrimmedError as error:
-                if not whole or error.first <= windows.low:
-                    raise
-                # All of the log was asked for, and this is where it begins by now.
-                windows.trimmed(error.first)
-                continue
-            if spans is None:
-                windows.halve()
-                continue
-            for span in windows.took(spans):
-                yield span
-
-    async def _window(self, windows: Windows) -> list[Span] | None:
-        """Return the spans of a window; None if they are more than it may have."""
-        streams = len(tuple(self._cluster.streams_of(self._id)))
-        # Nodes give what is behind the window, too, so they are asked for less.
-        credit = max(_WINDOW_CREDIT_MIN, _WINDOW_BYTES // (2 * streams))
-        found: list[Span] = []
-        size = 0
-        async with Reading(
-            self._cluster,
-            self._id,
-            windows.low,
-            windows.high,
-            prefetch_bytes=credit,
-        ) as reading:
-            while spans := await reading.next():
-                found += spans
-                size += sum(len(span.data) for span in spans)
-                if size > windows.bytes_max and reading.position < windows.high:
-                    return None
-        return found
 
     def __aiter__(self) -> AsyncIterator[Record]:
         """Iterate over everything that can be read now."""
@@ -482,19 +378,7 @@ class AsyncClusterLog(AsyncIndexed):
         """
         timeout = checked_timeout(timeout)
         position = checked_position(position)
-        try:
-            if position < self.end or position < (await self.refresh()).stop:
-                return True
-            if timeout is not None and timeout <= 0:
-                return False
-            async with Reading(
-                self._cluster, self._id, position, prefetch_bytes=_LOOK_BYTES
-            ) as reading:
-                return bool(await reading.next(timeout))
-        except StoreFailedError:
-            raise
-        except ClosedError:
-            return False
+        return await self._reader.wait(position, timeout)
 
     async def subscribe(
         self,
@@ -527,43 +411,16 @@ class AsyncClusterLog(AsyncIndexed):
         timeout: DurationLike | None = None,  # noqa: ASYNC109
     ) -> AsyncGenerator[list[Record], None]:
         plain = optional(checked_key, key)
-        spans = self._follow(begin, timeout)
+        spans = self._reader.follow(begin, timeout)
         try:
             async with contextlib.aclosing(spans):
                 async for span in spans:
-                    records = self._records(span)
-                    yield [r for r in records if _matches(r, plain, None, None)]
+                    records = self._reader.records(span)
+                    yield [r for r in records if matches(r, plain, None, None)]
         except StoreFailedError:
             raise
         except ClosedError:
             return
-
-    async def _follow(
-        self,
-        begin: int | None,
-        timeout: DurationLike | None,  # noqa: ASYNC109
-    ) -> AsyncGenerator[Span, None]:
-        timeout = checked_timeout(timeout)
-        begin = None if begin is None else checked_position(begin, "begin")
-        there = await self.refresh()
-        begin = there.start if begin is None else begin
-        if begin < there.start:
-            msg = f"position {begin} was trimmed: the log begins at {there.start}"
-            raise TrimmedError(msg, first=there.start)
-        if begin >= there.stop and not await self.wait(begin, timeout=timeout):
-            return
-        async with Reading(self._cluster, self._id, begin) as reading:
-            known = self.end
-            while True:
-                # What is there takes as long as it takes: a timeout is for what is not.
-                within = None if reading.position < known else timeout
-                spans = await reading.next(within)
-                if not spans:
-                    known = (await self.refresh()).stop
-                    if reading.position >= known:
-                        return
-                for span in spans:
-                    yield span
 
     async def find(self, timestamp: TimestampLike) -> int | None:
         """Return the first position at or after a time, None if there is none.
@@ -612,23 +469,12 @@ class AsyncClusterLog(AsyncIndexed):
         if include_archive:
             reading = ArchivedReading(self, include_archive)
             await reading.open(begin, end)
-            batches = reading.batches(names, self._rows)
+            batches = reading.batches(names, self._reader.rows)
         else:
-            batches = self._rows(*await self._bounds(begin, end), names)
+            batches = self._reader.rows(*await self._reader.bounds(begin, end), names)
         async with contextlib.aclosing(batches):
             async for batch in batches:
                 yield [batch]
-
-    async def _rows(
-        self, begin: int, end: int, columns: list[str]
-    ) -> AsyncGenerator[pa.RecordBatch, None]:
-        """Iterate over batches with columns of a log, and ``stream`` and ``llsn``."""
-        spans = self._spans(begin, end)
-        async with contextlib.aclosing(spans):
-            async for span in spans:
-                batch = rows_of(self._codec, span, columns=columns)
-                assert batch is not None  # noqa: S101, RUF100 - no time was given
-                yield batch
 
     async def to_arrow(
         self,
@@ -776,13 +622,17 @@ class AsyncClusterLog(AsyncIndexed):
     ) -> AsyncCursor:
         """Return the named cursor; a new one begins at the first position."""
         name, us = checked_name(name, "cursor"), lease_us(lease)
-        for row in await self._cursor_rows():
+        for row in await self._cursor_store.rows():
             if row.name == name:
-                return AsyncCursor(self, row)
+                return AsyncCursor(self._cursor_store, row)
         checked_new_name(name, "cursor")
         # Another program may create it, and move it on, before this one does.
-        await self._set_cursor(name, self.first, pin, us, commands.CursorChange.CREATE)
-        return AsyncCursor(self, await self._read_cursor(name))
+        await self._cursor_store.set(
+            name, self.first, pin, us, commands.CursorChange.CREATE
+        )
+        return AsyncCursor(
+            self._cursor_store, await self._cursor_store._read_cursor(name)
+        )
 
     async def set_cursor(
         self,
@@ -801,61 +651,15 @@ class AsyncClusterLog(AsyncIndexed):
         try:
             checked_new_name(name, "cursor")
         except InvalidArgumentError:
-            if all(row.name != name for row in await self._cursor_rows()):
+            if all(row.name != name for row in await self._cursor_store.rows()):
                 raise
-        row = await self._set_cursor(name, position, pin, us)
-        return AsyncCursor(self, row)
+        row = await self._cursor_store.set(name, position, pin, us)
+        return AsyncCursor(self._cursor_store, row)
 
     async def cursors(self) -> list[AsyncCursor]:
         """Return the cursors of the log, by name."""
-        rows = sorted(await self._cursor_rows(), key=lambda row: row.name)
-        return [AsyncCursor(self, row) for row in rows]
-
-    async def _cursor_rows(self) -> tuple[StoredCursor, ...]:
-        result = await self._cluster.execute(commands.GetCursors(self._id))
-        if not isinstance(result, results.Cursors):
-            msg = f"{type(result).__name__} is no answer to GetCursors"
-            raise RemoteProtocolError(msg)
-        return tuple(
-            StoredCursor(row.name, row.position, row.pin, row.touched, row.lease)
-            for row in result.rows
-        )
-
-    async def _read_cursor(self, name: str) -> StoredCursor:
-        rows = {row.name: row for row in await self._cursor_rows()}
-        if name in rows:
-            return rows[name]
-        what = f"log {self.name!r}: cursor"
-        raise NotFoundError(does_not_exist(what, name, rows))
-
-    async def _move_cursor(self, row: StoredCursor, position: int) -> StoredCursor:
-        change = commands.CursorChange.MOVE
-        return await self._set_cursor(row.name, position, row.pin, row.lease, change)
-
-    async def _set_cursor(
-        self,
-        name: str,
-        position: int,
-        pin: bool,
-        lease: int,
-        change: commands.CursorChange = commands.CursorChange.SET,
-    ) -> StoredCursor:
-        position = checked_int(position, "position")
-        there = await self.refresh()
-        if not 0 < position <= there.stop:
-            end = there.stop
-            msg = f"the position of a cursor must be from 1 to {end}, got {position}"
-            raise InvalidArgumentError(msg)
-        now = self._cluster.settings.clock()
-        result = await self._cluster.execute(
-            commands.SetCursor(self._id, name, position, pin, lease, now, change)
-        )
-        if isinstance(result, results.Done) and result.at:
-            now = result.at
-        return StoredCursor(name, position, pin, now, lease)
-
-    async def _delete_cursor(self, name: str) -> None:
-        await self._cluster.execute(commands.DeleteCursor(self._id, name))
+        rows = sorted(await self._cursor_store.rows(), key=lambda row: row.name)
+        return [AsyncCursor(self._cursor_store, row) for row in rows]
 
 
 async def _without_places(
@@ -864,13 +668,3 @@ async def _without_places(
     async with contextlib.aclosing(counted):
         async for chunk, _ in counted:
             yield chunk
-
-
-def _matches(
-    record: Record, key: bytes | None, since: int | None, until: int | None
-) -> bool:
-    if key is not None and record.key != key:
-        return False
-    if since is not None and record.timestamp < since:
-        return False
-    return until is None or record.timestamp < until

@@ -4,6 +4,7 @@ An append is submitted at once and its future is resolved when the sync thread r
 the group durable: one wake-up of the loop per sync, however many records it covered.
 Calls that may touch the disk run in a worker thread.
 """
+# One file: the asynchronous face of `Store` and of `Log`, which mirror each other.
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ Order: positions are dense from 1 and every reader sees the same order. Durabili
 append that returned survives a crash of process and machine; one that raised
 ``StoreFailedError`` may or may not be there after reopening.
 """
+# One file: the calls of one class and their contracts; what they do is elsewhere.
 
 from __future__ import annotations
 

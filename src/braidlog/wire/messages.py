@@ -9,6 +9,7 @@ each ends.
 Sources: reports, cuts and commit contexts are Varlog's; epochs in every message, the
 pulled synchronization and the one-step seal are ours (`docs/design/0006-cluster.md`).
 """
+# One file: the messages of the protocol are read side by side.
 
 from __future__ import annotations
 

@@ -254,7 +254,7 @@ async def test_nothing_stays_of_subscriptions_that_failed(
     for _ in range(3):
         with pytest.raises(TrimmedError):
             _ = [r async for r in log.subscribe(2, timeout=0)]
-        reading = log._follow(5, 0)
+        reading = log._reader.follow(5, 0)
         await anext(reading)
         await reading.aclose()
     cluster.answer = refused  # type: ignore[method-assign]
@@ -340,7 +340,8 @@ async def test_a_cursor_that_another_creates_and_moves_is_left_there(
     await log.append_many([b"a"] * 9)
     async with cluster.client() as other:
         theirs = await other.log("log")
-        rows = log._cursor_rows
+        store = log._cursor_store
+        rows = store.rows
 
         async def late() -> Any:
             found = await rows()
@@ -348,7 +349,7 @@ async def test_a_cursor_that_another_creates_and_moves_is_left_there(
                 await (await theirs.cursor("c", pin=True)).commit(7)
             return found
 
-        log._cursor_rows = late  # type: ignore[method-assign]
+        store.rows = late  # type: ignore[method-assign]
         cursor = await log.cursor("c")
         assert (cursor.position, cursor.pin) == (7, True)
 
