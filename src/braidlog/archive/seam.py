@@ -13,10 +13,11 @@ Pure.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 from braidlog.errors import BeyondEndError, InvalidArgumentError, TrimmedError
 
-__all__ = ["Piece", "bounds", "missing", "next_piece"]
+__all__ = ["Piece", "SeamProgress", "bounds", "missing", "next_piece"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,3 +76,81 @@ def missing(position: int, first: int, archived: range, location: str) -> Trimme
         f" has {archived.start} to {archived.stop - 1}, and the log begins at {first}"
     )
     return TrimmedError(msg, first=goes_on)
+
+
+class _Archive(Protocol):
+    """An archive: what it has, and where it is."""
+
+    @property
+    def begin(self) -> int: ...
+    @property
+    def end(self) -> int: ...
+    @property
+    def location(self) -> str: ...
+
+
+class SeamProgress:
+    """How far a read of a log and its archive has come.
+
+    The caller reads the piece that `next` names, tells `reached` how far it has come,
+    and `finish` at the end of the piece. A read in reverse begins at the end.
+    """
+
+    def __init__(
+        self, begin: int | None, end: int | None, log: range, archive: _Archive | None
+    ) -> None:
+        """Begin to read ``begin`` to ``end`` of a log that has ``log``.
+
+        ``archive`` is None while nothing below the log is wanted.
+
+        Raises:
+            BeyondEndError: ``begin`` is above the end of the log.
+        """
+        self.archive = archive
+        self.reverse = False
+        self.begin, self.end = bounds(begin, end, log, self._archived())
+
+    def __bool__(self) -> bool:
+        """Whether anything is left."""
+        return self.begin < self.end
+
+    def _archived(self) -> range:
+        archive = self.archive
+        return range(0) if archive is None else range(archive.begin, archive.end)
+
+    def next(self, first: int) -> Piece | None:
+        """Return what to read next of a log that begins at ``first``.
+
+        None: the archive, as it was looked at, does not have it; look at it again.
+        """
+        if self.reverse and first < self.end:
+            return Piece(False, max(self.begin, first), self.end)
+        return next_piece(self.begin, self.end, first, self._archived())
+
+    def required(self, first: int, archive: _Archive) -> Piece:
+        """Return what to read next, with the archive as it was looked at again.
+
+        Raises:
+            TrimmedError: neither the log nor the archive has it.
+        """
+        self.archive = archive
+        piece = self.next(first)
+        if piece is None:
+            raise missing(self.begin, first, self._archived(), archive.location)
+        return piece
+
+    def reached(self, position: int) -> None:
+        """Note how far the read has come."""
+        if self.reverse:
+            self.end = position
+        else:
+            self.begin = position
+
+    def finish(self, piece: Piece) -> None:
+        """Note that a piece was read, which may have had nothing that is wanted."""
+        self.reached(piece.begin if self.reverse else piece.end)
+
+    def overtaken(self, piece: Piece, first: int) -> bool:
+        """Tell whether trimming to ``first`` has taken what the piece had to give."""
+        rest = piece.begin if self.reverse else self.begin
+        return not piece.archived and rest < first

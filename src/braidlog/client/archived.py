@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Callable, Iterator
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 from braidlog.errors import TrimmedError
-from braidlog.store.archived import Archived, named
+from braidlog.store.archived import Archived, counted_batches, named
 from braidlog.store.arguments import checked_position
 from braidlog.store.threads import in_thread
 
@@ -43,14 +43,13 @@ class ArchivedLog(Protocol):
 
 
 class ArchivedReading:
-    """Positions ``begin`` to ``end`` of a log and its archive, piece by piece."""
+    """An `ArchivedReader` for a log whose calls are awaited."""
 
     def __init__(self, log: ArchivedLog, include: Archived) -> None:
         """Begin with `open`."""
         self._log = log
         self._place = named(include)
         self._archive: Archive | None = None
-        self.position = self.end = 0
 
     async def open(self, begin: int | None, end: int | None) -> None:
         """Find out what is to be read.
@@ -59,41 +58,25 @@ class ArchivedReading:
             TrimmedError: neither the log nor the archive has ``begin``.
             BeyondEndError: ``begin`` is above the end of the log.
         """
-        from braidlog.archive import seam
+        from braidlog.archive.seam import SeamProgress
 
         begin = None if begin is None else checked_position(begin, "begin")
         there = await self._log.refresh()
         if begin is None or begin < there.start:
             self._archive = await self._log.archive(self._place)
-        self.position, self.end = seam.bounds(begin, end, there, self._archived())
-        if self.position < self.end:
-            await self.piece()
+        self._progress = SeamProgress(begin, end, there, self._archive)
+        if self._progress:
+            await self._piece()
 
-    def _archived(self) -> range:
-        archive = self._archive
-        return range(0) if archive is None else range(archive.begin, archive.end)
-
-    async def piece(self) -> Piece:
-        """Return where to read next.
-
-        Raises:
-            TrimmedError: neither the log nor the archive has it.
-        """
-        from braidlog.archive import seam
-
+    async def _piece(self) -> Piece:
         first = (await self._log.refresh()).start
-        piece = seam.next_piece(self.position, self.end, first, self._archived())
-        if piece is not None:
-            return piece
-        if self._archive is None:
-            self._archive = await self._log.archive(self._place)
-        else:
-            await in_thread(self._archive.refresh)
-        archived = self._archived()
-        piece = seam.next_piece(self.position, self.end, first, archived)
+        piece = self._progress.next(first)
         if piece is None:
-            location = self._archive.location
-            raise seam.missing(self.position, first, archived, location)
+            if self._archive is None:
+                self._archive = await self._log.archive(self._place)
+            else:
+                await in_thread(self._archive.refresh)
+            piece = self._progress.required(first, self._archive)
         return piece
 
     def records(
@@ -115,8 +98,8 @@ class ArchivedReading:
         ) -> Iterator[tuple[list[Record], int]]:
             return archive.records(begin, end, choice=choice, reverse=reverse)
 
-        walk = self.chunks_back if reverse else self.chunks
-        return walk(of_archive, lambda begin, end: of_log(begin, end, wanted))
+        self._progress.reverse = reverse
+        return self._chunks(of_archive, lambda begin, end: of_log(begin, end, wanted))
 
     def batches(
         self,
@@ -128,9 +111,7 @@ class ArchivedReading:
         def archived(
             archive: Archive, begin: int, end: int
         ) -> Iterator[tuple[pa.RecordBatch, int]]:
-            for batch in archive.batches(begin, end, columns=columns):
-                begin += batch.num_rows
-                yield batch, begin
+            return counted_batches(begin, archive.batches(begin, end, columns=columns))
 
         async def rest(
             begin: int, end: int
@@ -140,63 +121,32 @@ class ArchivedReading:
                     begin += batch.num_rows
                     yield batch, begin
 
-        return self.chunks(archived, rest)
+        return self._chunks(archived, rest)
 
-    async def chunks(
+    async def _chunks(
         self,
         of_archive: Callable[[Archive, int, int], Iterator[tuple[T, int]]],
         of_log: Callable[[int, int], AsyncGenerator[tuple[T, int], None]],
     ) -> AsyncGenerator[T, None]:
-        """Iterate over what the two give, with the position behind each."""
-        while self.position < self.end:
-            piece = await self.piece()
+        """Iterate over what the two give; see `ArchivedReader.chunks`."""
+        progress = self._progress
+        while progress:
+            piece = await self._piece()
             if piece.archived:
                 assert self._archive is not None  # noqa: S101, RUF100
-                found = of_archive(self._archive, piece.begin, piece.end)
-                async with contextlib.aclosing(stepwise(found)) as steps:
-                    async for chunk, self.position in steps:
-                        yield chunk
-                self.position = piece.end  # Files of other times were passed over.
-                continue
+                steps = stepwise(of_archive(self._archive, piece.begin, piece.end))
+            else:
+                steps = of_log(piece.begin, piece.end)
             try:
-                rest = of_log(piece.begin, piece.end)
-                async with contextlib.aclosing(rest):
-                    async for chunk, self.position in rest:
+                async with contextlib.aclosing(steps):
+                    async for chunk, position in steps:
+                        progress.reached(position)
                         yield chunk
             except TrimmedError:
-                if self.position >= (await self._log.refresh()).start:
+                if not progress.overtaken(piece, (await self._log.refresh()).start):
                     raise
             else:
-                return
-
-    async def chunks_back(
-        self,
-        of_archive: Callable[[Archive, int, int], Iterator[tuple[T, int]]],
-        of_log: Callable[[int, int], AsyncGenerator[tuple[T, int], None]],
-    ) -> AsyncGenerator[T, None]:
-        """Iterate from the end over what the two give, with where each begins."""
-        while self.position < self.end:
-            first = (await self._log.refresh()).start
-            if self.end <= first:
-                piece = await self.piece()
-                assert self._archive is not None  # noqa: S101, RUF100
-                found = of_archive(self._archive, piece.begin, self.end)
-                async with contextlib.aclosing(stepwise(found)) as steps:
-                    async for chunk, self.end in steps:
-                        yield chunk
-                self.end = piece.begin
-                continue
-            begin = max(self.position, first)
-            try:
-                rest = of_log(begin, self.end)
-                async with contextlib.aclosing(rest):
-                    async for chunk, self.end in rest:
-                        yield chunk
-            except TrimmedError:
-                if begin >= (await self._log.refresh()).start:
-                    raise
-            else:
-                self.end = begin
+                progress.finish(piece)
 
 
 async def stepwise(items: Iterator[T]) -> AsyncGenerator[T, None]:

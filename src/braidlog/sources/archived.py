@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import chain
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,10 +22,9 @@ from braidlog.archive import Archive
 from braidlog.archive.layout import ArchivedFile
 from braidlog.archive.rows import COLUMNS, Choice
 from braidlog.archive.seam import missing
-from braidlog.errors import TrimmedError
 from braidlog.sources.plan import Extent
 from braidlog.sources.source import ALL_STREAMS, LogSource, Look
-from braidlog.store.archived import named
+from braidlog.store.archived import ArchivedReader, named
 
 if TYPE_CHECKING:
     from braidlog._native import Record
@@ -36,7 +34,8 @@ __all__ = ["ArchivedSource", "with_archive"]
 _FILES_LOOKED_INTO: Final = 16
 """Files of an archive, at most, that say how much compression saves."""
 
-T = TypeVar("T")
+_FOR_EVER: Final = 1 << 62
+"""No log has this position."""
 
 
 class _Look(Look):
@@ -111,6 +110,30 @@ class _Look(Look):
         return Extent(begin, end, size, file.timestamp_min, file.timestamp_max)
 
 
+class _Below:
+    """The log behind an archive; each question of `ArchivedReader` takes a new look."""
+
+    def __init__(self, log: LogSource, archive: Archive, end: int | None) -> None:
+        """Stand for a log up to ``end``; None is as far as it goes when it is read."""
+        self._log = log
+        self._archive = archive
+        self._end = _FOR_EVER if end is None else end
+
+    @property
+    def first(self) -> int:
+        self.look = self._log.look()
+        return self.look.first
+
+    @property
+    def end(self) -> int:
+        # Whoever planned this range has seen it; this look may be an older one.
+        return max(self._end, self.look.end)
+
+    def archive(self, location: str | os.PathLike[str] | None = None) -> Archive:
+        self._archive.refresh()
+        return self._archive
+
+
 class ArchivedSource(LogSource):
     """A log and its archive."""
 
@@ -174,18 +197,19 @@ class ArchivedSource(LogSource):
         placed = list(dict.fromkeys([*names, "stream", "llsn"]))
         choice = Choice(since=since, until=until)
 
-        def archived(low: int, high: int) -> Iterator[tuple[pa.RecordBatch, int]]:
-            for file in self._archive.manifest.holding(low, high):
+        def archived(
+            archive: Archive, low: int, high: int
+        ) -> Iterator[tuple[pa.RecordBatch, int]]:
+            for file in archive.manifest.holding(low, high):
                 first, last = max(file.begin, low), min(file.end, high)
                 if stream != ALL_STREAMS and not _has(file, stream, begin, end):
                     continue
-                found = self._archive.batches(
-                    first, last, columns=placed, choice=choice
-                )
+                found = archive.batches(first, last, columns=placed, choice=choice)
                 for batch in found:
                     yield from given(_of_stream(batch, stream, begin, end), low)
 
-        def rest(low: int, log: Look) -> Iterator[tuple[pa.RecordBatch, int]]:
+        def rest(low: int, _: int) -> Iterator[tuple[pa.RecordBatch, int]]:
+            log = below.look
             start = max(begin, log.first)
             if stream != ALL_STREAMS:
                 start = max(begin, log.cut(log.first).get(stream, begin))
@@ -213,52 +237,29 @@ class ArchivedSource(LogSource):
                 yield pa.RecordBatch.from_arrays(arrays, list(columns)), after
 
         if stream == ALL_STREAMS:
-            return self._over_the_seam(begin, end, archived, rest)
-        return self._over_the_seam(0, None, archived, rest)
+            below = _Below(self._source, self._archive, end)
+            reader = ArchivedReader(below, True, begin, end)
+        else:
+            below = _Below(self._source, self._archive, None)
+            reader = ArchivedReader(below, True, None, None)
+        return reader.chunks(archived, rest)
 
     def records(self, begin: int | None, end: int | None = None) -> Iterator[Record]:
         """Yield records: of the archive first, then of the log."""
 
-        def archived(low: int, high: int) -> Iterator[tuple[Record, int]]:
-            for some, _ in self._archive.records(low, high):
+        def archived(
+            archive: Archive, low: int, high: int
+        ) -> Iterator[tuple[Record, int]]:
+            for some, _ in archive.records(low, high):
                 for record in some:
                     yield record, record.position + 1
 
-        def rest(low: int, log: Look) -> Iterator[tuple[Record, int]]:
-            for record in self._source.records(max(low, log.first), end):
+        def rest(low: int, _: int) -> Iterator[tuple[Record, int]]:
+            for record in self._source.records(low, end):
                 yield record, record.position + 1
 
-        return self._over_the_seam(begin or 0, end, archived, rest)
-
-    def _over_the_seam(
-        self,
-        after: int,
-        end: int | None,
-        archived: Callable[[int, int], Iterator[tuple[T, int]]],
-        rest: Callable[[int, Look], Iterator[tuple[T, int]]],
-    ) -> Iterator[T]:
-        """Yield what the two give, which comes with the position behind it.
-
-        ``after`` is where to begin, 0 at the first position there is.
-        """
-        while True:
-            look = self.look()
-            log = look.log
-            if 0 < after < look.first:
-                msg = f"position {after} was trimmed; the first one is {look.first}"
-                raise TrimmedError(msg, first=look.first)
-            low = after or look.first
-            high = log.first if end is None else min(end, log.first)
-            both = chain(archived(low, high) if low < high else (), rest(low, log))
-            try:
-                for item, behind in both:
-                    yield item
-                    after = behind
-            except TrimmedError:
-                if self._source.look().first <= log.first:
-                    raise
-            else:
-                return
+        below = _Below(self._source, self._archive, end)
+        return ArchivedReader(below, True, begin or None, end).chunks(archived, rest)
 
     def archive(self, location: str | os.PathLike[str] | None) -> Archive:
         """Open the archive of the log."""

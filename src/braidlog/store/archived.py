@@ -27,7 +27,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Archived",
+    "ArchivedReader",
+    "TrimmedLog",
     "WithArchive",
+    "counted_batches",
     "located",
     "named",
     "read_batches",
@@ -49,12 +52,8 @@ def named(include: Archived) -> str | os.PathLike[str] | None:
     return None if isinstance(include, bool) else include
 
 
-class WithArchive(Protocol):
-    """What reading needs of a log."""
-
-    @property
-    def name(self) -> str:
-        """Name of the log."""
+class TrimmedLog(Protocol):
+    """The log that an archive is in front of, as reading both needs it."""
 
     @property
     def first(self) -> int:
@@ -66,6 +65,10 @@ class WithArchive(Protocol):
 
     def archive(self, location: str | os.PathLike[str] | None = None) -> Archive:
         """Open the archive of the log."""
+
+
+class WithArchive(TrimmedLog, Protocol):
+    """A log whose records and batches are read."""
 
     def read(
         self,
@@ -106,13 +109,23 @@ def located(
     return recorded
 
 
-class _Reading:
-    """Positions ``begin`` to ``end``, piece by piece."""
+class ArchivedReader:
+    """Positions ``begin`` to ``end`` of a log and the archive in front of it.
+
+    `braidlog.archive.seam` decides where to read next; this asks log and archive.
+    """
 
     def __init__(
-        self, log: WithArchive, include: Archived, begin: int | None, end: int | None
+        self, log: TrimmedLog, include: Archived, begin: int | None, end: int | None
     ) -> None:
-        from braidlog.archive import seam
+        """Find out what is to be read.
+
+        Raises:
+            TrimmedError: neither the log nor the archive has ``begin``.
+            BeyondEndError: ``begin`` is above the end of the log.
+            NotFoundError: ``begin`` is below the log, and there is no archive.
+        """
+        from braidlog.archive.seam import SeamProgress
 
         self._log, self._place = log, named(include)
         begin = None if begin is None else checked_position(begin, "begin")
@@ -121,88 +134,62 @@ class _Reading:
         first, stop = log.first, log.end
         if begin is None or begin < first:
             self._archive = log.archive(self._place)
-        there, archived = range(first, stop), self._archived()
-        self.position, self.end = seam.bounds(begin, end, there, archived)
-        if self.position < self.end:
-            self.piece()  # What is missing is said before the first record is given.
+        self._progress = SeamProgress(begin, end, range(first, stop), self._archive)
+        if self._progress:
+            self._piece()  # What is missing is said before the first record is given.
 
-    def _archived(self) -> range:
-        archive = self._archive
-        return range(0) if archive is None else range(archive.begin, archive.end)
-
-    def piece(self) -> Piece:
-        """Return where to read next.
-
-        Raises:
-            TrimmedError: neither the log nor the archive has it.
-        """
-        from braidlog.archive import seam
-
+    def _piece(self) -> Piece:
         first = self._log.first
-        piece = seam.next_piece(self.position, self.end, first, self._archived())
-        if piece is not None:
-            return piece
-        if self._archive is None:
-            self._archive = self._log.archive(self._place)
-        else:
-            self._archive.refresh()
-        archived = self._archived()
-        piece = seam.next_piece(self.position, self.end, first, archived)
+        piece = self._progress.next(first)
         if piece is None:
-            location = self._archive.location
-            raise seam.missing(self.position, first, archived, location)
+            if self._archive is None:
+                self._archive = self._log.archive(self._place)
+            else:
+                self._archive.refresh()
+            piece = self._progress.required(first, self._archive)
         return piece
 
     def chunks(
         self,
         of_archive: Callable[[Archive, int, int], Iterator[tuple[T, int]]],
         of_log: Callable[[int, int], Iterator[tuple[T, int]]],
+        *,
+        reverse: bool = False,
     ) -> Iterator[T]:
-        """Iterate over what the two give, with the position behind each."""
-        while self.position < self.end:
-            piece = self.piece()
+        """Iterate over what the two give, each chunk with the position behind it.
+
+        In ``reverse`` it goes from the end, and each comes with where it begins.
+
+        Raises:
+            TrimmedError: neither the log nor the archive has what comes next.
+        """
+        progress = self._progress
+        progress.reverse = reverse
+        while progress:
+            piece = self._piece()
             if piece.archived:
                 assert self._archive is not None  # noqa: S101, RUF100
                 found = of_archive(self._archive, piece.begin, piece.end)
-                for chunk, self.position in found:
-                    yield chunk
-                self.position = piece.end  # Files of other times were passed over.
-                continue
+            else:
+                found = of_log(piece.begin, piece.end)
             try:
-                for chunk, self.position in of_log(piece.begin, piece.end):
+                for chunk, position in found:
+                    progress.reached(position)
                     yield chunk
             except TrimmedError:
-                if self.position >= self._log.first:
+                if not progress.overtaken(piece, self._log.first):
                     raise
             else:
-                return
+                progress.finish(piece)
 
-    def chunks_back(
-        self,
-        of_archive: Callable[[Archive, int, int], Iterator[tuple[T, int]]],
-        of_log: Callable[[int, int], Iterator[tuple[T, int]]],
-    ) -> Iterator[T]:
-        """Iterate from the end over what the two give, with where each begins."""
-        while self.position < self.end:
-            first = self._log.first
-            if self.end <= first:
-                piece = self.piece()
-                assert self._archive is not None  # noqa: S101, RUF100
-                found = of_archive(self._archive, piece.begin, self.end)
-                for chunk, self.end in found:
-                    yield chunk
-                self.end = piece.begin
-                continue
-            begin = max(self.position, first)
-            try:
-                found = of_log(begin, self.end)
-                for chunk, self.end in found:
-                    yield chunk
-            except TrimmedError:
-                if begin >= self._log.first:
-                    raise
-            else:
-                self.end = begin
+
+def counted_batches(
+    begin: int, batches: Iterator[pa.RecordBatch]
+) -> Iterator[tuple[pa.RecordBatch, int]]:
+    """Iterate over batches from a position on, with the position behind each."""
+    for batch in batches:
+        begin += batch.num_rows
+        yield batch, begin
 
 
 def read_records(
@@ -224,7 +211,7 @@ def read_records(
     plain = optional(checked_key, key)
     since, until = optional(checked_time, since), optional(checked_time, until)
     choice = Choice(plain, since, until)
-    reading = _Reading(log, include, begin, end)
+    reader = ArchivedReader(log, include, begin, end)
 
     def of_log(begin: int, stop: int) -> Iterator[tuple[list[Record], int]]:
         records = log.read(
@@ -238,8 +225,7 @@ def read_records(
     ) -> Iterator[tuple[list[Record], int]]:
         return archive.records(begin, stop, choice=choice, reverse=reverse)
 
-    walk = reading.chunks_back if reverse else reading.chunks
-    chunks = walk(of_archive, of_log)
+    chunks = reader.chunks(of_archive, of_log, reverse=reverse)
     return itertools.islice(itertools.chain.from_iterable(chunks), limit)
 
 
@@ -251,18 +237,13 @@ def read_batches(
     columns: list[str] | None,
 ) -> Iterator[pa.RecordBatch]:
     """Iterate over batches of a log and its archive; see `Log.batches`."""
-    reading = _Reading(log, include, begin, end)
+    reader = ArchivedReader(log, include, begin, end)
 
-    def counted(
-        begin: int, batches: Iterator[pa.RecordBatch]
-    ) -> Iterator[tuple[pa.RecordBatch, int]]:
-        for batch in batches:
-            begin += batch.num_rows
-            yield batch, begin
-
-    return reading.chunks(
-        lambda archive, begin, stop: counted(
+    return reader.chunks(
+        lambda archive, begin, stop: counted_batches(
             begin, archive.batches(begin, stop, columns=columns)
         ),
-        lambda begin, stop: counted(begin, log.batches(begin, stop, columns=columns)),
+        lambda begin, stop: counted_batches(
+            begin, log.batches(begin, stop, columns=columns)
+        ),
     )

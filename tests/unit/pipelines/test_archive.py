@@ -139,7 +139,7 @@ def test_what_cannot_be_archived_is_refused(log: Log, tmp_path: Path) -> None:
         archive(origin, home, **SMALL)
     with pytest.raises(NotFoundError):
         archive(Origin("other", path=origin.path), home, **SMALL)
-    with pytest.raises(InvalidArgumentError, match="raw directories"):
+    with pytest.raises(InvalidArgumentError, match="directories of stopped nodes"):
         archive(Origin("log", raw=(origin.path,)), home, **SMALL)
     log.trim(200, ignore_pins=True)
     with pytest.raises(TrimmedError, match=r"101 to 199 .* were trimmed") as caught:
@@ -148,7 +148,7 @@ def test_what_cannot_be_archived_is_refused(log: Log, tmp_path: Path) -> None:
     assert run(log, tmp_path / "b").published["begin"] == 200
     with braidlog.open(tmp_path / "other") as node:
         node.create_log("log").append(b"x")
-        with pytest.raises(InvalidArgumentError, match="another log"):
+        with pytest.raises(InvalidArgumentError, match="a different log"):
             run(node.log("log"), home)
 
 
@@ -175,7 +175,7 @@ def test_two_runs_at_a_time_archive_once(
         return original(*arguments)
 
     monkeypatch.setattr(pipeline, "publish", late)
-    with pytest.raises(AlreadyExistsError, match="run again"):
+    with pytest.raises(AlreadyExistsError, match="Run it again"):
         run(log, home)
     monkeypatch.setattr(pipeline, "publish", original)
     run(log, home)

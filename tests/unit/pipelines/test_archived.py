@@ -157,10 +157,10 @@ def test_what_neither_log_nor_archive_has(tmp_path: Path) -> None:
     archive(log_alone, tmp_path / "a", until=100, workers=1)
     with braidlog.open(tmp_path / "data") as node:
         node.log("orders").trim(201, ignore_pins=True)
-    with pytest.raises(TrimmedError, match="positions 101 to 200 are gone") as raised:
+    with pytest.raises(TrimmedError, match="positions 101 to 200 are lost") as raised:
         compact(origin, tmp_path / "gap", workers=1)
     assert raised.value.first == 201
     found = audit(origin, tmp_path / "audit", workers=1).published["findings"]
     assert [(each["kind"], each["position"]) for each in found] == [("missing", 101)]
-    with pytest.raises(InvalidArgumentError, match="raw directories"):
+    with pytest.raises(InvalidArgumentError, match="directories of stopped nodes"):
         Origin("orders", raw=("a",), include_archive=True)
