@@ -89,13 +89,13 @@ impl Appender {
     /// call, in microseconds.
     ///
     /// Raises:
-    ///     LogFullError: the node's bound is reached; trim, then retry.
+    ///     LogFullError: `wal_bytes_max` is reached; trim, then retry.
     ///     TooLargeError: the record exceeds 16 MiB or a quarter of a segment.
     ///     SequenceGapError: ``sequence`` is not the next one.
     ///     FencedError: a newer epoch of the producer is in charge.
     ///     StoreFailedError: a write or sync failed; whether the record survives shows
     ///         when the directory is opened again.
-    ///     ReadOnlyError: the node was opened read-only.
+    ///     ReadOnlyError: the directory was opened read-only.
     #[pyo3(signature = (value, *, key=None, timestamp=None, headers=None, producer=None, sequence=None))]
     fn append(
         slf: &Bound<'_, Self>,

@@ -14,7 +14,7 @@ use crate::number::Seconds;
 /// Waiting threads look for signals this often.
 pub const SIGNAL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// A pending append.
+/// An append that may not be durable yet.
 #[pyclass(frozen, module = "braidlog._native")]
 pub struct Pending {
     store: Arc<wal::Store>,
@@ -102,11 +102,13 @@ impl Pending {
         Ok(llsn.into_pyobject(py)?.into_any().unbind())
     }
 
+    /// Whether the records are durable.
     fn done(&self) -> PyResult<bool> {
         self.gate.check_forked().map_err(to_py)?;
         self.store.is_durable(self.ticket.group).map_err(to_py)
     }
 
+    /// Wait until the records are durable; False if `timeout` seconds pass first.
     #[pyo3(signature = (timeout=None))]
     fn wait(&self, py: Python<'_>, timeout: Option<Seconds>) -> PyResult<bool> {
         self.gate.check_forked().map_err(to_py)?;

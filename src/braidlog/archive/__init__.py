@@ -1,7 +1,7 @@
-"""Archives of logs: Parquet files that a log goes on from where it was trimmed.
+"""Archives of logs: Parquet files with the records that were trimmed from a log.
 
-`open_archive` reads one, `verify` proves one. What writes them is the pipeline
-``archive``; `docs/archive.md` says how an archive is made and kept.
+`open_archive` opens an archive for reading, `verify` checks every byte of it. The
+pipeline ``archive`` writes archives; `docs/archive.md` says how to keep them.
 """
 
 from braidlog.archive.layout import ArchivedFile, Manifest, StreamRange

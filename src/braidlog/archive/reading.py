@@ -1,14 +1,12 @@
-"""An archive, opened to read.
+"""An archive, opened for reading.
 
-Theory of operation: the newest generation says which file has a position, and the row
-is counted from the file's first one; the footer of the file says which of its row
-groups that is. So a read opens the files and reads the row groups that hold what was
-asked for, and of these only the wanted columns. Files and row groups whose times cannot
-be wanted are passed over.
+Theory of operation: the newest generation says which file has a position. The position
+less the file's first one is the row, and the footer of the file says which row group
+has it. So a read opens only the files, row groups and columns that it needs. It skips
+files and row groups whose times cannot match.
 
-What is read is checked first, the footer as well as row groups (see
-`braidlog.archive.groups`), so damage is never decoded. `verify` in
-`braidlog.archive.verification` looks at the rest.
+A footer or a row group is checked before it is decoded (see `braidlog.archive.groups`),
+so damage is never decoded. `verify` in `braidlog.archive.verification` checks the rest.
 """
 
 from __future__ import annotations
@@ -66,7 +64,7 @@ class _Part:
 class Archive:
     """One generation of an archive. Get one from `Log.archive` or `open_archive`.
 
-    What it lists never changes. `refresh` looks for a newer generation.
+    A generation never changes. `refresh` looks for a newer one.
     """
 
     def __init__(self, place: Place, manifest: Manifest) -> None:
@@ -85,20 +83,20 @@ class Archive:
 
     @property
     def begin(self) -> int:
-        """First position that it has."""
+        """First position in the archive."""
         return self.manifest.begin
 
     @property
     def end(self) -> int:
-        """One past the last position that it has."""
+        """One past the last position in the archive."""
         return self.manifest.end
 
     def refresh(self) -> bool:
-        """Take up the newest generation; return whether there was a newer one.
+        """Switch to the newest generation; return whether there was a newer one.
 
         Raises:
-            InvalidArgumentError: it is of another log.
-            ArchiveDamagedError: it is gone.
+            InvalidArgumentError: the archive there belongs to another log.
+            ArchiveDamagedError: the archive is gone.
         """
         found = newest(self.place)
         if found is None:
@@ -122,9 +120,8 @@ class Archive:
     ) -> Iterator[pa.RecordBatch]:
         """Iterate over positions ``begin`` to ``end`` as record batches, in order.
 
-        ``columns`` are those of a log, and ``stream`` and ``llsn``. Only whole row
-        groups are left out by ``choice``: what comes may hold rows that it does not
-        want.
+        ``columns`` are those of a log, and ``stream`` and ``llsn``. ``choice`` leaves
+        out whole row groups only, so batches may have rows that it excludes.
 
         Raises:
             TrimmedError: ``begin`` is before `begin`.
@@ -319,13 +316,14 @@ def newest(place: Place) -> Manifest | None:
 
 
 def open_archive(location: Location, *, log_id: str | None = None) -> Archive:
-    """Open an archive to read, as of its newest generation.
+    """Open the newest generation of an archive for reading.
 
-    Any file system that Arrow knows will do. ``log_id`` is checked.
+    The location is a path, or a URI of a file system that Arrow knows. With ``log_id``,
+    the archive must belong to that log.
 
     Raises:
         NotFoundError: there is no archive.
-        InvalidArgumentError: it is of another log.
+        InvalidArgumentError: the archive belongs to another log.
         ArchiveDamagedError: its manifest is damaged.
         NewerFormatError: a later version wrote it.
     """

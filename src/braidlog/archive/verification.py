@@ -1,4 +1,4 @@
-"""Reads an archive to its last byte and says what is wrong with it."""
+"""Read every byte of an archive and report damage."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _CHUNK: Final = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """A file that is not what was archived."""
+    """A file that differs from the archived one."""
 
     path: str
     begin: int
@@ -34,7 +34,7 @@ class Damage:
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """What was read, and what is wrong."""
+    """What was read, and the damage that was found."""
 
     begin: int
     end: int
@@ -45,7 +45,7 @@ class Verified:
 
     @property
     def sound(self) -> bool:
-        """Whether everything is what was archived."""
+        """Whether no damage was found."""
         return not self.damage
 
 
@@ -58,13 +58,12 @@ def verify(
 ) -> Verified:
     """Read the files of an archive, and compare them with its manifest.
 
-    All of them, or those that hold some of positions ``begin`` to ``end``.
-
-    Checked are the bytes, that positions and the LLSNs of each stream are dense, and
-    times. ``progress`` is told bytes read and bytes in all.
+    Reads all files, or those that hold some of positions ``begin`` to ``end``. Checks
+    the bytes, that positions and the LLSNs of each stream are dense, and the
+    timestamps. ``progress`` is called with the bytes read and the bytes in all.
 
     Raises:
-        UnavailableError: the system refuses.
+        UnavailableError: the system refused a read; nothing is known about the file.
     """
     manifest, damage = archive.manifest, []
     files = manifest.holding(

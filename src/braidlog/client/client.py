@@ -1,4 +1,4 @@
-"""A client of a cluster: its logs, and the calls of those who run it."""
+"""A client of a cluster: its logs, and the calls with which operators manage it."""
 
 from __future__ import annotations
 
@@ -237,8 +237,8 @@ class AsyncClient:
     async def look(self, within: float | None = None) -> Look:
         """Return the state of the cluster within 1.5 seconds, even without a leader.
 
-        The leader answers, or else every node that is reachable says what it knows.
-        Works without `__aenter__`, which needs a node that serves.
+        The leader answers. Without a leader, every reachable node reports what it
+        knows. Works without `__aenter__`, which needs a node that serves.
 
         Raises:
             UnauthorizedError: the token is refused.

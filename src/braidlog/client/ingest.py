@@ -1,9 +1,8 @@
-"""Append to the streams of a log on their own, in bulk: for Spark and its like.
+"""Append to single streams of a log, in bulk, for example for Spark.
 
-Theory of operation: the caller says to which stream, as which producer and with which
-sequences, so what he repeats, here or in another process, is stored once. Data are
-encoded as Arrow, batch by batch, while earlier batches are on their way; no record is
-looked at in Python.
+Theory of operation: the caller chooses stream, producer and sequences, so a repeated
+append is stored once, even if another process repeats it. Data is encoded as Arrow,
+batch by batch, while earlier batches are in flight; Python sees no single record.
 
 Invariants: batches of one call are sent in order; those of one stream are stored in
 order or not at all.
@@ -51,7 +50,7 @@ class AsyncIngest:
 
     @property
     def streams(self) -> tuple[int, ...]:
-        """The streams that keys are spread over, in the order in which they count."""
+        """The streams over which keys are spread, in the order that decides."""
         return self._cluster.routes.key_streams(bytes.fromhex(self._log.id))
 
     async def refresh(self) -> range:
@@ -61,10 +60,10 @@ class AsyncIngest:
     async def next_sequence(
         self, producers: Mapping[int, Producer]
     ) -> dict[int, int | None]:
-        """Return for each stream which sequence its producer must send next.
+        """Return for each stream the sequence that its producer must send next.
 
-        1 if the stream does not know the producer, None if a later epoch of it has been
-        there.
+        1 if the stream does not know the producer, None if a later epoch of the
+        producer has fenced this one.
         """
         found = await asyncio.gather(
             *(self._next(stream, who) for stream, who in producers.items())
@@ -80,11 +79,12 @@ class AsyncIngest:
     async def append_all(
         self, appends: Mapping[int, tuple[Iterable[Any], Producer, int]]
     ) -> dict[int, LogError | None]:
-        """Append Arrow data to streams, to all of them at the same time.
+        """Append Arrow data to several streams at the same time.
 
-        For each stream its record batches, the producer and the sequence of the first
-        record. Durable on return, unless the stream has an error; then what was before
-        the refused batch is stored.
+        The argument has for each stream its record batches, the producer, and the
+        sequence of the first record. The result has for each stream its error, or None
+        if all its records are durable. After an error, the batches before the refused
+        one are stored.
 
         Raises:
             DeadlineError: a stream took nothing for ``timeout_s``.
@@ -132,12 +132,13 @@ class AsyncIngest:
         return self._codec.encode_arrow(rows, producer, sequence, compression, size)
 
     async def stored(self, stream: int, producer: Producer, since: int) -> int:
-        """Return the sequence behind all that a producer stored from a position on.
+        """Return the sequence after the last that a producer stored from a position on.
 
-        1 if there is nothing. Reads what is in the stream from there on.
+        1 if it stored nothing there. Reads the stream from that position on.
 
         Raises:
-            TrimmedError: what was there is gone, so this cannot be told.
+            TrimmedError: records at that position were trimmed, so the answer is not
+                known.
         """
         there = await self._log.refresh()
         if since < there.start:

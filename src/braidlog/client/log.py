@@ -68,7 +68,7 @@ __all__ = ["AsyncClusterLog", "ClusterLogDescription"]
 
 @dataclass(frozen=True, slots=True)
 class ClusterLogDescription:
-    """What there is to know of a log. Times in microseconds since the epoch."""
+    """Settings and state of a log. Times in microseconds since the epoch."""
 
     name: str
     id: str
@@ -132,7 +132,7 @@ class AsyncClusterLog(AsyncIndexed):
 
     @property
     def options(self) -> LogOptions:
-        """How the log is kept, as far as this client knows."""
+        """Retention and other options of the log, as far as this client knows."""
         return LogOptions.decode_or_default(self._info().options)
 
     @property
@@ -252,7 +252,11 @@ class AsyncClusterLog(AsyncIndexed):
         sequence: int | None = None,
         timeout: DurationLike | None = None,  # noqa: ASYNC109
     ) -> Sequence[int]:
-        """Append Arrow data; columns as `Log.submit_arrow`, places as `append_many`."""
+        """Append Arrow data; return the positions once all records are durable.
+
+        ``data`` has the columns that `Log.submit_arrow` takes. Order, positions and a
+        failure in the middle are as with `append_many`.
+        """
         self._cluster.check_open()
         within = checked_timeout(timeout)
         from braidlog.client.arrow import columns_of
@@ -423,10 +427,10 @@ class AsyncClusterLog(AsyncIndexed):
             return
 
     async def find(self, timestamp: TimestampLike) -> int | None:
-        """Return the first position at or after a time, None if there is none.
+        """Return the first position whose timestamp is at least ``timestamp``.
 
-        Reads from the first record on, because timestamps need not increase with
-        positions.
+        None if there is none. Reads from the first record on, because timestamps need
+        not increase with positions.
         """
         since = checked_time(timestamp)
         async for chunk in self._read_chunks(since=since, limit=1):
@@ -484,7 +488,7 @@ class AsyncClusterLog(AsyncIndexed):
         columns: list[str] | None = None,
         include_archive: Archived = False,
     ) -> pa.Table:
-        """Return positions ``begin`` to ``end`` of the log as one Arrow table."""
+        """Return positions ``begin`` to ``end`` as one Arrow table, held in memory."""
         import pyarrow as pa
 
         from braidlog.client.arrow import log_schema
@@ -500,7 +504,8 @@ class AsyncClusterLog(AsyncIndexed):
     async def trim(self, before: int, *, ignore_pins: bool = False) -> int:
         """Remove records below ``before``, as far as no pin holds them.
 
-        Returns the first position that is kept.
+        The trim is durable on return and holds on every replica. Returns the first
+        position that is kept.
 
         Raises:
             BeyondEndError: ``before`` is above the end.

@@ -1,10 +1,10 @@
-"""Read the streams of a log on their own, in parallel: for Spark and its like.
+"""Read the streams of a log one by one, in parallel, for example for Spark.
 
 Theory of operation: a scan is planned once and carried out by many processes. The plan
-pins where each stream ends, from one linearizable look at the metadata, and asks a
-replica where positions (GLSNs) lie in it. What is in a range of LLSNs never changes
-once it is committed, and is the same on every replica: so a range is read from any of
-them, and after a failure the next one goes on where the last one stopped.
+fixes the end of each stream, from one linearizable read of the metadata, and asks a
+replica for the LLSNs of positions (GLSNs). The records in a range of LLSNs never change
+once they are committed, and are the same on every replica. So a range is read from any
+replica, and after a failure from the next one, from where the read stopped.
 
 Invariants: the extents of a plan hold every position that was asked for exactly once;
 a range is read completely, in order, or an error is raised.
@@ -85,7 +85,7 @@ class AsyncScan:
 
     @property
     def positions(self) -> range:
-        """What could be read when the scan was made."""
+        """The positions that could be read when the scan was made."""
         return range(max(1, self._info.trim), self._info.high_watermark + 1)
 
     def renewed(self) -> AsyncScan:
@@ -96,7 +96,7 @@ class AsyncScan:
     # -- planning ----------------------------------------------------------------
 
     async def extents(self, begin: int, end: int) -> list[StreamExtent]:
-        """Return where positions ``begin`` to ``end`` lie, for each stream.
+        """Return the ranges of streams that hold positions ``begin`` to ``end``.
 
         Raises:
             TrimmedError: ``begin`` was trimmed.
@@ -182,10 +182,10 @@ class AsyncScan:
     ) -> AsyncGenerator[pa.RecordBatch, None]:
         """Iterate over LLSNs ``begin`` to ``end`` of a stream as record batches.
 
-        ``columns`` may name ``stream`` and ``llsn`` beside those of a log. A batch that
-        has no record between ``since`` and ``until`` is left out; of the others all
-        records come. ``turn`` says which replica to begin with, so that many readers
-        spread.
+        ``columns`` may name ``stream`` and ``llsn`` beside those of a log. A batch
+        without a record between ``since`` and ``until`` is left out; other batches come
+        whole. ``turn`` chooses the first replica to ask, so that many readers spread
+        over the replicas.
 
         Raises:
             TrimmedError: the range was trimmed.
@@ -208,8 +208,8 @@ class AsyncScan:
     ) -> AsyncGenerator[pa.RecordBatch, None]:
         """Iterate over positions ``begin`` to ``end``, over all streams, in order.
 
-        Everything else as `batches`, but that there is no bound to the time in which a
-        replica has to be found.
+        Everything else is as with `batches`, except that the search for a replica has
+        no deadline.
 
         Raises:
             TrimmedError: the range was trimmed.

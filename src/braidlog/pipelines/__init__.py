@@ -1,7 +1,7 @@
-"""Pipelines over logs: what reads whole logs, and makes something else of them.
+"""Pipelines: jobs that read whole logs and compute a result.
 
 Each is a function and a command, ``braidlog pipeline NAME``. They run in processes of
-this machine, or in Spark when a session is given, and do the same there. Importing this
+this machine, or in Spark if a session is given, with the same results. Importing this
 package costs nothing; names are loaded when they are used.
 """
 

@@ -1,15 +1,15 @@
-"""The pipeline ``archive``: what a log has, as Parquet, so that it may be trimmed.
+"""The pipeline ``archive``: write a log to Parquet files, so that it may be trimmed.
 
-*Theory of operation.* A pinning cursor of the log stands where the archive ends. From
-there on the log is cut into ranges; a task writes each as a file; when all are durable
-one generation of the archive lists them (`braidlog.archive`). Tables of Delta and
-Iceberg are brought up to it. Only then does the cursor move, and with it what the log
-may let go. Trimming comes last, after what goes was read back.
+*Theory of operation.* A pinning cursor of the log is at the end of the archive. From
+there on the log is divided into ranges, and a task writes each range to a file. When
+all files are durable, one generation of the archive lists them (`braidlog.archive`).
+Then tables of Delta and Iceberg are updated, and then the cursor moves, so that the log
+may be trimmed. The trim comes last, after the files were read back.
 
-*Invariants.* Every step asks first what was done before, so a run that was killed
-anywhere is finished by the next one, and a run that finds nothing new changes nothing.
-Nothing that the log lost is missing from the archive, unless somebody trims with
-``ignore_pins``, deletes the cursor, or lets its lease run out.
+*Invariants.* Every step first checks what is already done. So if a run is killed
+anywhere, the next one completes it, and a run that finds nothing new changes nothing.
+Every trimmed record is in the archive, unless somebody trims with ``ignore_pins``,
+deletes the cursor, or lets its lease run out.
 """
 
 from __future__ import annotations
@@ -305,32 +305,32 @@ def archive(
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> Report:
-    """Archive what a log has and its archive lacks, up to where the log ends now.
+    """Archive the records that the archive lacks, up to the current end of the log.
 
     ``location`` is a directory that this process and all workers see. ``until`` is the
     last position to archive. The pinning ``cursor`` moves when the files are durable
-    and listed, and this process has seen each in its place; its ``lease`` in seconds
-    lets trims pass an archive that nobody continues (None: never).
-    With ``trim`` the log lets go what was archived, and read back, as far as no other
-    cursor pins it. ``delta`` makes the directory a table of Delta too, ``iceberg`` is
-    the ``catalog.namespace.table`` that gets the same files.
+    and listed, and this process has seen each in its place. Its ``lease``, in seconds,
+    lets trims pass an archive that is no longer continued (None: never). With ``trim``,
+    the log is trimmed up to the end of the archive, after the files were read back, as
+    far as no other cursor pins it. ``delta`` makes the directory a table of Delta too.
+    ``iceberg`` is the ``catalog.namespace.table`` that gets the same files.
 
-    A data directory is opened for writing for a moment before and after the work.
-    Whoever is its writer passes the open ``log`` instead.
+    A data directory is opened for writing for a moment before and after the work. If
+    this process is already its writer, pass the open ``log``.
 
-    Run again, it goes on where it was interrupted, and does nothing where nothing is
-    new.
+    An interrupted run is resumed by the same call. A call that finds no new records
+    changes nothing.
 
     Raises:
         LockedError: another process writes to the directory, or the same job runs.
         TrimmedError: records were trimmed before they were archived.
-        InvalidArgumentError: the place has the archive of another log, or cannot be
-            archived to.
+        InvalidArgumentError: the place has the archive of another log, or is not a
+            directory, such as a URI.
         AlreadyExistsError: another run archived meanwhile: run again.
-        ArchiveDamagedError: what was written could not be read back, or is not there;
-            nothing was trimmed.
-        NotSharedError: this process does not see what a worker wrote, or a worker not
-            what it has to read; nothing was published.
+        ArchiveDamagedError: a file is missing or could not be read back; nothing was
+            trimmed.
+        NotSharedError: this process does not see a file that a worker wrote, or a
+            worker does not see its input; nothing was published.
     """
     place = Place.of(location)
     durable.make_directory(place.directory)

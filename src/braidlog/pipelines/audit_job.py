@@ -1,12 +1,13 @@
-"""``audit``: copies of a log against each other, and against its archives.
+"""``audit``: compare the copies of a log with each other and with its archives.
 
-*Theory of operation.* Tasks of the first stage read one part of one copy each, which
-checks all its checksums, and keep of each record where it is and a hash of what is in
-it; other tasks check the files as such. Tasks of the second stage take a range of
-positions and compare what all copies say of it: `braidlog.pipelines.audit_compare`.
+*Theory of operation.* Each task of the first stage reads one part of one copy, which
+checks all its checksums, and writes the position and a hash of each record; other tasks
+check whole files. Each task of the second stage takes a range of positions and compares
+these entries of all copies: `braidlog.pipelines.audit_compare`.
 
-*Invariants.* An audit changes nothing, and looks anew each time that it is run. What is
-not read because of damage is named; what is reported as compared was read completely.
+*Invariants.* An audit changes nothing and reads everything anew each time. It names
+every range that it could not read because of damage. Ranges reported as compared were
+read completely.
 """
 
 from __future__ import annotations
@@ -120,18 +121,18 @@ def audit(
 ) -> Report:
     """Compare all copies of a log: each node of a cluster, or each raw directory.
 
-    And its ``archives``, and that of the log if the origin says so. Checked are
-    checksums, that positions and the LLSNs of each stream are dense, and that copies
-    say the same. ``findings`` of the report are what is wrong, in the order of
-    positions; ``behind`` says how far copies end before the furthest one, which is no
-    fault. Damage is found, not raised. ``output`` is a directory for the report and for
-    what is on its way.
+    ``archives``, and the log's own archive if the origin includes it, are further
+    copies. The audit checks checksums, that positions and the LLSNs of each stream are
+    dense, and that copies are equal. ``findings`` of the report lists all differences
+    and damage, in the order of positions; damage does not raise an error. ``behind``
+    says how far copies end before the furthest one, which is no fault. ``output`` is a
+    directory for the report and for temporary files.
 
     Raises:
         AlreadyExistsError: the directory has the results of another job.
         NotFoundError: there is no such log.
         LockedError: a node runs on a raw directory.
-        TrimmedError: the log was trimmed meanwhile; run it again.
+        TrimmedError: the log was trimmed meanwhile; run the audit again.
     """
     job = audit_job(origin, output, archives=archives, bytes_per_task=bytes_per_task)
     return run(job, spark=spark, workers=workers, progress=progress)

@@ -1,21 +1,21 @@
 """``compact``: the latest record of each key, as of a position.
 
-*Theory of operation.* Tasks of the first stage read ranges of positions and keep of
-each key the last record of their range; what they write is spread over parts by key.
-Tasks of the last stage take one part each: the last of the last records, without
-those that say that the key is gone (tombstones), sorted by key. A tombstone has to be
-kept until then, because an earlier range may have the key.
+*Theory of operation.* Each task of the first stage reads a range of positions, finds
+the last record of each key in it, and writes these records into parts by key. Each task
+of the last stage takes one part, finds the last record of each key in it, drops those
+that delete their key (tombstones), and sorts by key. Tombstones are needed until then,
+because an earlier range may have the key.
 
-The more ranges there are the fewer of these records are the last of the whole log. So
-of a directory that takes more than a few tasks the first stage leaves keys and
-positions alone, and two stages more find out which records count and fetch those
-(`latest`). Reading a directory again costs less than moving what no longer counts;
-reading a cluster again, or comparing copies of one again, costs more.
+The more ranges there are, the fewer of the first stage's records are the last ones of
+the whole log. So for a directory of more than a few tasks, the first stage passes on
+keys and positions only; two more stages find the last records and fetch them
+(`latest`). Reading a directory again costs less than moving superseded records. Reading
+a cluster again, or comparing copies again, costs more.
 
-*Invariants.* What comes out depends on the log, the position and what a tombstone is,
-not on how the work was cut: each file holds the keys whose CRC-32 is its number, in
-order. Memory is bounded by settings, also if all records have one key or nine tenths
-of the log are in one stream.
+*Invariants.* The result depends on the log, the position and the tombstones, not on how
+the work was divided: each file holds, in order, the keys whose CRC-32 is its number.
+Settings bound the memory, even if all records have one key or nine tenths of the log
+are in one stream.
 """
 
 from __future__ import annotations
@@ -71,11 +71,11 @@ _RANGES_AT_ONCE: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Tombstones:
-    """Which records say that their key is gone.
+    """Which records delete their key.
 
     =========== ======================================================================
     empty       those whose value is empty
-    none        no record does
+    none        none
     pattern     those whose value matches the regular expression ``text`` (of RE2)
     header      those with a header of the name ``text``
     =========== ======================================================================
@@ -105,7 +105,7 @@ class Tombstones:
                 raise InvalidArgumentError(msg) from None
 
     def mask(self, table: pa.Table) -> Any:
-        """Tell of each record whether it is one."""
+        """Return for each record whether it is a tombstone."""
         if self.kind == "pattern":
             return pc.match_substring_regex(table["value"], self.text)
         if self.kind == "header":
@@ -149,12 +149,12 @@ def compact(
 ) -> Report:
     """Write the latest record of each key into Parquet files, as of a position.
 
-    ``until`` is the last position that counts; without it that is where the log ends
-    when the job begins. Records without a key are counted and left out. In the
-    directory ``output`` nothing counts but what its ``manifest.json`` names.
+    ``until`` is the last position that counts; by default, the last one of the log when
+    the job begins. Records without a key are counted and left out. In the directory
+    ``output``, only the files that ``manifest.json`` names count.
 
-    Interrupted, the same call goes on. Of a job that is done nothing is done again: for
-    a later state name another directory.
+    The same call resumes an interrupted job. A finished job is not done again: for a
+    later state, name another directory.
 
     Raises:
         BeyondEndError: the log ends before ``until``.

@@ -1,6 +1,6 @@
-"""Carrying a job out: each stage on a runner, its results noted, then one publication.
+"""Run a job: each stage on a runner, its results in the journal, then one publication.
 
-The journal of the job says what an earlier run has done, and this goes on behind that.
+The journal of the job says what an earlier run has done; a run resumes from there.
 """
 
 from __future__ import annotations
@@ -42,15 +42,16 @@ def run(
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> Report:
-    """Carry a job out; of the same job, do what is left to do.
+    """Run a job, or resume it where an earlier run stopped.
 
-    Tasks run in ``spark`` if it is given, else in ``workers`` processes of this machine
-    (by default one for each core; with one, or for one task, in this process).
+    Tasks run in ``spark`` if it is given, otherwise in ``workers`` processes of this
+    machine (by default one for each core; with one worker, or for one task, in this
+    process).
 
     Raises:
         LockedError: the same job runs already.
         AlreadyExistsError: the home has the results of another job.
-        LogError: what a task raised; run again, the job goes on behind what is done.
+        LogError: the error of a task. Call again to resume; finished tasks are kept.
     """
     began, clock = datetime.now(UTC), time.perf_counter()
     runner = runner_of(spark, workers)

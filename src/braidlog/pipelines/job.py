@@ -1,23 +1,23 @@
-"""What every pipeline is, a job: plan, tasks, results, one publication, a report.
+"""A job, the form of every pipeline: plan, tasks, results, one publication, a report.
 
-*Theory of operation.* A job is described by its parameters, and a hash of them is its
-identity. It has stages, mostly one. A stage is planned into tasks, which are
-descriptors: ranges and paths, no bytes. ``work`` carries one task out in one process:
-it reads, computes, writes files under names of its own attempt and returns figures.
-Where that process is (this one, a process beside it, a worker of Spark) is the
-runner's business alone. What a task returned is noted durably. When all tasks of all
-stages are noted, ``publish`` makes the results visible in one step.
+*Theory of operation.* A job has parameters; a hash of them is its identity. It has
+stages, mostly one. A stage is planned into tasks, which are descriptors: ranges and
+paths, no bytes. ``work`` executes one task in one process: it reads, computes, writes
+files under names of its own attempt, and returns figures. The runner decides where that
+process is: this one, one beside it, or a worker of Spark. The journal stores each
+result durably. When it has the results of all tasks, ``publish`` makes them visible in
+one step.
 
-A path may lead elsewhere on another machine. So a worker looks for the directories of
-the job before it begins a task, and this process looks at the files of each result
-before it is noted (`braidlog.handover`).
+A path may lead elsewhere on another machine. So a worker checks the directories of the
+job before it begins a task, and this process checks the files of each result before the
+journal stores it (`braidlog.handover`).
 
-*Invariants.* What is noted, and so what is published, this process has seen in its
-place. The plan of a stage is kept before its first task runs, so an interrupted
-job goes on with the same tasks, and redoes none that is noted. A task may be carried
-out more than once, also at the same time: only files that a published result names
-count. ``publish`` may be called again with the same results. A job that is published
-changes nothing when it is run again.
+*Invariants.* This process has seen every file of a result that the journal stores, in
+its place. The plan of a stage is stored before its first task runs, so an interrupted
+job resumes with the same tasks and repeats none whose result is stored. A task may run
+more than once, also at the same time: only files that a published result names count.
+``publish`` may be called again with the same results. Running a published job again
+changes nothing.
 """
 
 from __future__ import annotations
@@ -70,13 +70,13 @@ class File:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What one task did. All of it is kept as JSON."""
+    """The result of one task, stored as JSON."""
 
     figures: dict[str, int] = field(default_factory=dict)
     """Counts, which are added up over all tasks; by names such as ``records_read``."""
     files: tuple[File, ...] = ()
     facts: dict[str, Any] = field(default_factory=dict)
-    """Whatever later stages and the publication have to know of this task."""
+    """Values that later stages and the publication need."""
     worker: str = ""
     """The machine that the task ran on."""
 
@@ -103,8 +103,8 @@ Work: TypeAlias = Callable[[T, Attempt], Result]
 class Stage(Generic[T]):
     """Tasks of one kind, in any order and at the same time.
 
-    ``work`` is importable, or a `functools.partial` of what is. What must not be
-    written down (a token) is bound that way: tasks are kept in files.
+    ``work`` is importable, or a `functools.partial` of an importable function. Pass
+    secrets such as a token through the partial, because tasks are stored in files.
     """
 
     name: str
@@ -123,7 +123,7 @@ class Job:
 
     name: str
     parameters: Mapping[str, Any]
-    """All that decides what comes out, as JSON values; no secrets."""
+    """All values that determine the result, as JSON values; no secrets."""
     home: Path
     """Directory of the job; all workers see it under the same path."""
     stages: tuple[Stage[Any], ...]
@@ -148,7 +148,7 @@ class Job:
 
     @property
     def notes(self) -> Path:
-        """Where it is kept what is done so far, until the job is published."""
+        """Directory of the journal, until the job is published."""
         return notes_of(self.home, self.identity)
 
     @property
@@ -180,7 +180,7 @@ Progress: TypeAlias = Callable[[Outlook], object]
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a job did; kept as ``report.json`` in its home."""
+    """The report of a job, stored as ``report.json`` in its home."""
 
     pipeline: str
     identity: str
@@ -199,19 +199,19 @@ class Report:
 
 
 class Runner(Protocol):
-    """Carries tasks out somewhere."""
+    """Executes tasks."""
 
     @property
     def name(self) -> str:
-        """What a person calls it."""
+        """Name for reports and messages."""
 
     def run(
         self, tasks: Mapping[int, T], work: Work[T], blank: Attempt
     ) -> Iterator[tuple[int, Result]]:
-        """Carry tasks out, and give each result when it is there.
+        """Execute tasks and yield each result when it is complete.
 
-        ``blank`` is an attempt without task and name, which this fills in.
+        ``blank`` is an attempt without task and name, which the runner fills in.
 
         Raises:
-            LogError: what a task raised; tasks that did not begin do not begin.
+            LogError: the error of a task. The runner starts no further tasks.
         """

@@ -1,15 +1,15 @@
-"""``reindex``: side files that are missing or damaged, written again.
+"""``reindex``: rebuild side files that are missing or damaged.
 
 *Theory of operation.* Beside each sealed segment is a side file, its number index. It
-is derived: without it the index is made of the segment each time that it is needed. A
-task makes it once, from one segment, and compares it with the checksum that the
-manifest has kept since the segment was sealed. So what is written is the file that was
-lost, to the byte, or nothing.
+is derived data: without it, the index is computed from the segment each time that it is
+needed. A task computes it once and compares it with the checksum in the manifest, which
+dates from the sealing of the segment. So the task writes exactly the file that was
+lost, or nothing.
 
-*Invariants.* Side files are put in their places in one step; a node that runs on the
-directory reads the old one or the new one. A whole side file is not touched. Of a
-segment that is damaged itself nothing is written: that is what ``braidlog verify`` is
-for, and the report names it.
+*Invariants.* A side file is put into place in one step, so a node that runs on the
+directory reads the old one or the new one. Whole side files are not touched. For a
+segment that is itself damaged, nothing is written; the report names it, and ``braidlog
+verify`` shows the damage.
 """
 
 from __future__ import annotations
@@ -64,11 +64,10 @@ def reindex(
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> Report:
-    """Write the side files of directories again that are missing or damaged.
+    """Rebuild the missing or damaged side files of directories.
 
-    ``output`` is a directory for the report. Run again it looks anew: there is nothing
-    left to do unless there is new damage. Segments that are damaged themselves are
-    named in the report, as ``findings``.
+    ``output`` is a directory for the report. Each call checks all side files again.
+    ``findings`` of the report lists segments that are themselves damaged.
 
     Raises:
         AlreadyExistsError: the directory has the results of another job.

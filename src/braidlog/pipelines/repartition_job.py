@@ -1,14 +1,14 @@
-"""``repartition``: the records of a log in another one with more or fewer streams.
+"""``repartition``: copy a log into another one with more or fewer streams.
 
-*Theory of operation.* Tasks of the first stage read ranges of positions and spread the
-records over parts, by the hash with which a cluster spreads keys over streams. A task
-of the second stage appends one part, in the order of positions, to the stream that its
-keys belong to. It does so as a producer of its own, so that a part is stored once,
-however often the task is begun: the log says how much of it is there.
+*Theory of operation.* Tasks of the first stage read ranges of positions and divide the
+records into parts, by the hash with which a cluster spreads keys over streams. A task
+of the second stage appends one part, in the order of positions, to the stream of its
+keys. Each part has a producer of its own, so it is stored once, however often the task
+is started: the log knows how much of the part it has.
 
-*Invariants.* Records of one key keep their order, and so do records without a key that
-are in one part. Later appends with a key go to the stream that has its earlier records.
-Between streams the order is a new one.
+*Invariants.* Records of one key keep their order, and so do records without a key in
+one part. Later appends with a key go to the stream that has its earlier records. The
+order between streams is new.
 """
 
 from __future__ import annotations
@@ -86,17 +86,16 @@ def repartition(
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> Report:
-    """Append the records of a log to another one that has so many streams.
+    """Append the records of a log to another one with another number of streams.
 
-    Keys, values, timestamps and headers stay what they are; positions are new. Each
-    record is stored once, also where the job is interrupted and run again. ``output``
-    is a directory for what is on its way, which takes as much room as the records, and
-    for the report.
+    Keys, values, timestamps and headers stay; positions are new. Each record is stored
+    once, even if the job is interrupted and run again. ``output`` is a directory for
+    the report and for temporary files, which take as much room as the records.
 
     Raises:
         InvalidArgumentError: the destination has another number of streams.
         LockedError: another process writes to the directory of the destination.
-        LogFullError: the destination is full; trim or enlarge it, and run it again.
+        LogFullError: the destination is full; trim or enlarge it, then call again.
     """
     job = repartition_job(
         origin, destination, output, until=until, bytes_per_task=bytes_per_task
@@ -206,9 +205,9 @@ def _plan_append(job: Job, parts: int, results: Sequence[Result]) -> list[_Appen
 
 
 def producer_of(identity: str, part: int, parts: int) -> int:
-    """Return the producer of a part: the same for ever, and at home in its stream.
+    """Return the producer of a part: always the same, and of the part's stream.
 
-    What a producer appends goes to the stream that the hash of its number names.
+    Records of a producer go to the stream that the hash of its number names.
     """
     attempt = 0
     while True:

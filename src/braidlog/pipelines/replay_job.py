@@ -1,16 +1,15 @@
-"""``replay``: the state of an application from its log, a task for some partitions.
+"""``replay``: compute the state of an application from its log, in parallel.
 
-*Theory of operation.* Tasks of the first stage bring the log into order, once each
-record (copies of dead nodes are compared on the way), spread it over its virtual
-partitions, and look which of these its commands touch together. Partitions that no
-command connects are independent, so the second stage has a task for some of them each:
-it reads what was spread to them and executes it with the executor that hosts use, and
-compares the outcomes that the log names. So a command is decoded once by each stage,
-whatever the number of tasks.
+*Theory of operation.* Tasks of the first stage put the records in order, each once
+(copies of dead nodes are compared), divide them by virtual partition, and find which
+partitions the commands touch together. Partitions that no command connects are
+independent, so each task of the second stage takes some of them. It executes their
+commands with the executor that hosts use, and compares the outcomes in the log. So each
+stage decodes a command once, whatever the number of tasks.
 
-*Invariants.* The state hash of a partition depends on the log alone: not on how many
-tasks there are, nor on the order in which directories were named. Nothing is executed
-before all of the log was looked at, and all commands that were seen there are executed.
+*Invariants.* The state hash of a partition depends on the log alone, not on the number
+of tasks or the order in which directories are named. No command is executed before the
+whole log was checked, and all commands found then are executed.
 """
 
 from __future__ import annotations
@@ -110,21 +109,21 @@ def replay(
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> Report:
-    """Make the state of an application from its log, partitions side by side.
+    """Compute the state of an application from its log, partitions in parallel.
 
-    ``application`` is ``module:attribute``, which every worker can import. ``tasks``
-    says among how many tasks its partitions are spread (by default one for each core
-    here, or in Spark); partitions that a command touches together stay together.
-    ``until`` is the last position that is executed.
+    ``application`` is ``module:attribute``, which every worker can import. ``tasks`` is
+    the number of tasks over which the partitions are divided (by default one for each
+    core, here or in Spark); partitions that a command touches together stay together.
+    ``until`` is the last position to execute.
 
-    The state hash of each partition is in the report, as an embedded replay has it, and
-    the databases are in the directory ``output``, as its ``manifest.json`` names them.
-    Interrupted, the same call goes on with the tasks that are left.
+    The report has the state hash of each partition, equal to that of an embedded
+    replay. The databases are in the directory ``output``; its ``manifest.json`` names
+    them. The same call resumes an interrupted job.
 
     Raises:
-        ApplicationMismatchError: the log is that of another application.
+        ApplicationMismatchError: the log belongs to another application.
         UnknownProcedureError: the program lacks code that the log needs.
-        DivergedError: a command gave another outcome than the log says.
+        DivergedError: a command had another outcome than the log records.
         TrimmedError: the log does not begin with its first command.
         AlreadyExistsError: the directory has the results of another job.
     """

@@ -1,4 +1,4 @@
-"""Where a log is: its name, and one of the three places that it can be read from.
+"""Where a log is: its name, and one of the three places to read it from.
 
 =========== ==========================================================================
 directory   followed without a lock, beside its writer; each task opens it again
@@ -7,7 +7,7 @@ raw         directories of nodes that do not run: copies are compared, each reco
             once; no node may run on them
 =========== ==========================================================================
 
-With its archive a log begins where that begins: what the log lacks is read there.
+With its archive, a log begins where the archive begins; trimmed records come from it.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ __all__ = ["Origin"]
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """A log, and how to get at it. Exactly one of the three ways is named.
+    """A log and its place: exactly one of ``path``, ``cluster`` and ``raw``.
 
-    With ``include_archive`` what was trimmed comes from the archive of the log: the
-    recorded one (True), or the one at a place, which all workers see. Raw directories
-    have none. For `audit` the archive is one more copy; `archive` reads the log alone.
+    With ``include_archive``, trimmed records come from the archive of the log: the
+    recorded one (True), or the one at a place that all workers see. Raw directories
+    have no archive. For `audit` the archive is one more copy; `archive` reads the log
+    alone.
 
-    The token is not among the parameters of a job, and so is written nowhere; tasks get
-    it with what they have to do.
+    Tasks get the token, but it is not among the parameters of a job, so no file has it.
     """
 
     log: str
@@ -110,8 +110,8 @@ class Origin:
         """Open the log for reading; ``compare`` is that of `DeadSource`.
 
         Raises:
-            NotFoundError: it is not there, or has no archive.
-            LogError: whatever else keeps it from being read.
+            NotFoundError: there is no such log, or it has no archive.
+            LogError: the log cannot be read for another reason.
         """
         source: LogSource
         if self.path:
@@ -133,10 +133,10 @@ class Origin:
         return with_archive(source, self.include_archive)
 
     def archive_location(self) -> str:
-        """Return where the archive is that is read too.
+        """Return the place of the archive that is read too.
 
         Raises:
-            NotFoundError: nobody recorded it, or it is not there.
+            NotFoundError: no archive was recorded, or there is none at the place.
         """
         with replace(self, include_archive=False).open() as source:
             return source.archive(named(self.include_archive)).location

@@ -1,11 +1,12 @@
-"""Errors of Braidlog in workers and planners, raised to the user as what they are.
+"""Raise errors of Braidlog in workers and planners to the user with their own class.
 
-Theory of operation: Spark turns whatever a source raises into an exception of its own,
-whose text holds the Python traceback. The last line of that names the class and its
-message; so the error is found in the text and raised again, with Spark's as its cause.
+Theory of operation: Spark turns each error of a source into an exception of its own,
+whose text holds the Python traceback. The last line of the traceback names the class
+and the message. So the error is found in the text and raised again, with Spark's
+exception as its cause.
 
-One mistake Spark finds itself: a writer without a save mode. It advises ``overwrite``,
-which is refused here, so that error is replaced as well.
+Spark itself refuses a writer without a save mode and advises ``overwrite``, which a log
+refuses. That error is replaced as well.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _NO_SUCH_MODE: Final = re.compile(
 
 
 def log_error(error: BaseException) -> LogError | None:
-    """Return the error of Braidlog that an exception of Spark tells of, if it does.
+    """Return the error of Braidlog that an exception of Spark wraps, None if none.
 
     Class and message are those of the worker; other attributes have their defaults.
     """
@@ -48,10 +49,10 @@ def log_error(error: BaseException) -> LogError | None:
 
 @contextmanager
 def log_errors() -> Iterator[None]:
-    """Raise errors of Braidlog for what Spark raises, where there is one behind it.
+    """Raise the error of Braidlog instead of the exception of Spark that wraps it.
 
     Raises:
-        LogError: what a reader or a writer raised, in whatever process it ran.
+        LogError: the error of a reader or a writer, in whatever process it ran.
     """
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException

@@ -1,6 +1,6 @@
-"""A Spark session on this machine, set up the way the log likes it.
+"""A Spark session on this machine, with the settings that suit a log.
 
-The settings that matter: workers run this very interpreter, talk to the JVM through
+The settings that matter: workers run this interpreter, talk to the JVM through
 Unix sockets (20-40 % less work than TCP), times are UTC, nothing listens beyond
 loopback, and no web interface is started. State of streaming queries is in RocksDB,
 which ``transformWithState`` needs. Python processes start from an installed package
@@ -54,11 +54,11 @@ def local_session(
 ) -> SparkSession:
     """Start Spark on this machine, or return the session that already runs.
 
-    ``settings`` are added to the defaults and win over them. Spark's temporary files go
-    to ``scratch``, or to a directory of their own that goes when the program ends,
-    unless tables are in it. With ``diagnostics`` everything that the JVM and the
-    workers print goes to that file instead of the terminal. The ``progress`` of stages
-    is shown on standard error; None shows it if that is a terminal.
+    ``settings`` override the defaults. Spark's temporary files go to ``scratch``, or to
+    a temporary directory that is removed when the program ends, unless tables are in
+    it. With ``diagnostics``, the output of the JVM and the workers goes to that file
+    instead of the terminal. The ``progress`` of stages is shown on standard error; None
+    shows it if that is a terminal.
 
     Raises:
         UnavailableError: There is no Java; the message says how to get one.

@@ -259,8 +259,8 @@ def _log(
 class AsyncLog(AsyncIndexed):
     """A log for asyncio: each call is the call of `Log` with the same name.
 
-    Cancelling an append does not take the record back: it was given its position and
-    becomes durable with its group.
+    Cancelling an append only stops the wait: the record has its position and becomes
+    durable with its group.
     """
 
     def __init__(self, store: AsyncStore, log: Log) -> None:
@@ -475,7 +475,7 @@ class AsyncStore:
     async def close(self) -> None:
         """Make everything durable and release the directory. Idempotent.
 
-        Another event loop may do it once that of the store is closed.
+        Once the event loop of the store is closed, another loop may close the store.
         """
         if self._store is None:
             return
@@ -510,6 +510,6 @@ def open_async(path: str | os.PathLike[str], **options: Any) -> AsyncStore:
     """Open a directory for asyncio, with ``async with``; options as `braidlog.open`.
 
     Raises:
-        LogError: when it is entered, what `braidlog.open` raises.
+        LogError: on entry, any error that `braidlog.open` raises.
     """
     return AsyncStore(path, options)

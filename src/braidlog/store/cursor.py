@@ -85,7 +85,7 @@ class Cursor:
 
 
 class StoredCursor(NamedTuple):
-    """All of a cursor, as it was read or written. Times in microseconds."""
+    """The stored state of a cursor. ``lease`` and ``touched`` are microseconds."""
 
     name: str
     position: int

@@ -141,7 +141,7 @@ class Log(Indexed, _native.Log):
 
     @property
     def options(self) -> LogOptions:
-        """How the log is stored and kept."""
+        """Compression and retention of the log."""
         return self._entry.options
 
     @property
@@ -190,8 +190,8 @@ class Log(Indexed, _native.Log):
         """Append many records at consecutive positions without waiting.
 
         ``keys``, ``timestamps`` and ``headers`` have one item per value, or one
-        timestamp for all. ``result()`` returns the range of positions. A crash may
-        leave a prefix of the records.
+        timestamp for all. ``result()`` waits until all records are durable and returns
+        the range of positions. A crash before that may leave a prefix of the records.
 
         A refused call changes nothing, with one exception: more than 8 MiB (or a
         segment, or ``unsynced_bytes_max``, if that is less) is stored in pieces. If the
@@ -241,7 +241,7 @@ class Log(Indexed, _native.Log):
         producer: Producer | None = None,
         sequence: int | None = None,
     ) -> Pending:
-        """Append Arrow data at consecutive positions without waiting.
+        """Append Arrow data at consecutive positions without waiting for the disk.
 
         ``data`` is anything with ``__arrow_c_stream__`` or ``__arrow_c_array__`` that
         has a column ``value`` (binary or string), and optionally ``key``, ``timestamp``
@@ -437,8 +437,9 @@ class Log(Indexed, _native.Log):
             pause = min(pause * 2, POLL_MAX_S)
 
     def find(self, timestamp: TimestampLike) -> int | None:
-        """Return the first position whose timestamp is at least ``timestamp``, if any.
+        """Return the first position whose timestamp is at least ``timestamp``.
 
+        None if there is none. ``timestamp`` is in microseconds, or a `datetime`.
         Timestamps need not increase with positions.
         """
         self._backend.refresh()
@@ -524,7 +525,7 @@ class Log(Indexed, _native.Log):
             raise self._told(error) from None
 
     def apply_retention(self, now_us: int) -> int:
-        """Trim what the log's retention allows; return the first position kept."""
+        """Trim as the log's retention says; return the first position kept."""
         first, end, *_ = self._range()
         wish = first
         if self.options.retention_ms is not None:
@@ -551,10 +552,12 @@ class Log(Indexed, _native.Log):
         )
 
     def archive(self, location: str | os.PathLike[str] | None = None) -> Archive:
-        """Open the log's archive to read: the recorded one, or the one at a place.
+        """Open the log's archive for reading.
+
+        That is the recorded archive, or the one at ``location``, a path or a URI.
 
         Raises:
-            NotFoundError: none was recorded, or none is there.
+            NotFoundError: no archive was recorded, or there is none at the place.
             InvalidArgumentError: it is the archive of another log.
             ArchiveDamagedError: its manifest is damaged.
         """
@@ -566,7 +569,7 @@ class Log(Indexed, _native.Log):
     def set_archive(self, location: str | os.PathLike[str] | None) -> None:
         """Record where the log's archive is, a path or a URI; durable on return.
 
-        The place is not checked. None removes the record.
+        The place is not checked. None removes the entry.
         """
         from braidlog.archive.place import absolute
 
@@ -594,8 +597,9 @@ class Log(Indexed, _native.Log):
         A cursor stores a reader's next position. With ``pin``, retention and trimming
         keep everything from there on. The pin ends ``lease`` seconds, or a `timedelta`,
         after the last commit (None: never), so that a dead reader does not fill the
-        disk. An existing cursor keeps its pin and lease; `set_cursor` changes them. If
-        several callers create a cursor at once, one of them does.
+        disk. A new cursor is durable on return. An existing one keeps its pin and
+        lease; `set_cursor` changes them. If several callers create a cursor at the same
+        time, one of them creates it and the others get it.
         """
         microseconds = lease_us(lease)
         name = checked_name(name, "cursor")
@@ -671,7 +675,10 @@ class Log(Indexed, _native.Log):
         return sorted(ranges, key=lambda segment: (segment.begin, segment.number))
 
     def stats(self) -> LogStats:
-        """Return figures of the log; bytes include partly kept segments."""
+        """Return figures of the log.
+
+        ``bytes`` also counts trimmed records of segments that are partly kept.
+        """
         segments = self.segments()
         first, end, *_ = self._view.range()
         return LogStats(
