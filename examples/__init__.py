@@ -1,1 +1,1 @@
-"""Programs that show how Braidlog is used; most are one file to run as it is."""
+"""Example programs. Most are one file that you can run as it is."""

@@ -1,7 +1,7 @@
 """A bank after TPC-B: accounts, tellers and branches, and money that is conserved.
 
-Tellers of one branch move money of accounts of any branch. At the end the state is
-thrown away and made again from the log.
+Tellers of one branch move money of accounts of any branch. At the end the program
+deletes the state and computes it again from the log.
 
     python examples/bank.py [directory]
 """
@@ -47,7 +47,7 @@ def found_branch(ctx: Context, branch: int, deposit: int) -> None:
     ]
 )
 def move(ctx: Context, source: int, target: int, teller: int, amount: int) -> int:
-    """Move money between accounts; the branch of the teller writes it down."""
+    """Move money between accounts; the branch of the teller records the move."""
     for account, change in ((source, -amount), (target, amount)):
         branch = account // ACCOUNTS
         db = ctx.on(branch)
@@ -81,7 +81,7 @@ def totals(ctx: Context) -> list[int]:
 
 
 def main(directory: Path) -> None:
-    """Move money, and make the state again from the log."""
+    """Move money, then compute the state again from the log."""
     numbers = random.Random(1)
     with bank.open(directory) as host:
         for branch in range(BRANCHES):

@@ -1,7 +1,7 @@
 """The files of git repositories as the state of an application: put and delete by path.
 
-Each change of a file is a call. At the end the state is made again by a replay, beside
-the host, and both say which files there are.
+Each change of a file is a call. At the end a replay computes the state again, beside
+the host, and both list the files.
 
     python examples/change_events.py [directory] [events.jsonl]
 """
@@ -41,13 +41,13 @@ changes = Application(
 
 @changes.procedure(key="path")
 def put(ctx: Context, source: str, path: bytes, blob: str, mode: str) -> None:
-    """Store what a path has now."""
+    """Store the content of a path."""
     ctx.execute("REPLACE INTO file VALUES (?, ?, ?, ?)", (source, path, blob, mode))
 
 
 @changes.procedure(key="path")
 def delete(ctx: Context, source: str, path: bytes) -> bool:
-    """Remove a path; whether it was there."""
+    """Remove a path; return whether it existed."""
     gone = ctx.execute(
         "DELETE FROM file WHERE source = ? AND path = ? RETURNING 1", (source, path)
     )
@@ -56,7 +56,7 @@ def delete(ctx: Context, source: str, path: bytes) -> bool:
 
 @changes.procedure(read_only=True, multi=True)
 def page(ctx: Context, source: str, path: bytes, limit: int) -> list[list[Any]]:
-    """Return the first files behind a path, in order: source, path, blob, mode."""
+    """Return the first files after a path, in order: source, path, blob, mode."""
     query = (
         "SELECT * FROM file WHERE (source, path) > (?, ?) ORDER BY source, path LIMIT ?"
     )
@@ -77,7 +77,7 @@ def tree(host: Host) -> list[list[Any]]:
 
 
 def submit(host: Host, event: dict[str, Any]) -> PendingCall:
-    """Call for one change, as soon as the host takes it."""
+    """Submit the call of one change, waiting while the host is busy."""
     # A path is bytes to git; those that are no text travel as lone surrogates.
     where = (event["source"], event["path"].encode("utf-8", "surrogateescape"))
     more = () if event["op"] == "delete" else (event["blob"], event["mode"])
@@ -89,7 +89,7 @@ def submit(host: Host, event: dict[str, Any]) -> PendingCall:
 
 
 def some() -> Iterator[dict[str, Any]]:
-    """Give changes of a little repository."""
+    """Yield the changes of a small repository."""
     for number in range(300):
         event = {"source": "demo", "path": f"src/{number % 40}.py", "op": "put"}
         if number % 7 == 0:
@@ -118,7 +118,7 @@ def run(directory: Path, events: Iterable[dict[str, Any]]) -> list[list[Any]]:
 
 
 def main() -> None:
-    """Take the changes of a file, or some."""
+    """Use the changes of a file, or those of a small repository."""
     directory = Path(sys.argv[1] if len(sys.argv) > 1 else tempfile.mkdtemp())
     if len(sys.argv) > 2:
         with Path(sys.argv[2]).open(encoding="utf-8") as lines:

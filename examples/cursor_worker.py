@@ -1,4 +1,4 @@
-"""Work through a log with a stored cursor; a restart goes on where the last one was."""
+"""Work through a log with a stored cursor; a restart continues where it stopped."""
 
 import sys
 import tempfile

@@ -31,7 +31,7 @@ def put(ctx: Context, key: str, value: Any, ttl_ms: int | None = None) -> int:
 
 @store.procedure(key="key")
 def swap(ctx: Context, key: str, version: int, value: Any) -> bool:
-    """Store a value if the version is still that one."""
+    """Store a value if the key still has the given version."""
     row = ctx.row(FOUND, (key, ctx.now))
     if (row[1] if row else 0) != version:
         return False
@@ -41,14 +41,14 @@ def swap(ctx: Context, key: str, version: int, value: Any) -> bool:
 
 @store.procedure(key="key")
 def delete(ctx: Context, key: str) -> bool:
-    """Remove a value; whether there was one."""
+    """Remove a value; return whether there was one."""
     gone = ctx.execute("DELETE FROM item WHERE key = ? RETURNING key", (key,))
     return bool(gone)
 
 
 @store.procedure(partitions=lambda one, other: [one, other])
 def exchange(ctx: Context, one: str, other: str) -> None:
-    """Give each of two keys the value of the other, on both partitions or on none."""
+    """Exchange the values of two keys, on both partitions or on none."""
     rows = {key: ctx.on(key).row(FOUND, (key, ctx.now)) for key in (one, other)}
     for key, source in ((one, other), (other, one)):
         mine, theirs = rows[key], rows[source]
@@ -66,7 +66,7 @@ def get(ctx: Context, key: str) -> list[Any] | None:
 
 
 async def main(directory: str) -> None:
-    """Count in one key from many tasks, none of which overwrites another."""
+    """Count in one key from many tasks without losing an update."""
     async with store.open_async(directory) as host:
         print("version", await host.call("put", "greeting", "hello"))
         print(await host.call("get", "greeting"))

@@ -1,4 +1,4 @@
-"""Submit without waiting: many records share a sync, each has its position at once."""
+"""Submit without waiting: each record has its position at once; many share a sync."""
 
 import sys
 import tempfile

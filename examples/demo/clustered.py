@@ -2,11 +2,10 @@
 
 Theory of operation: the importing process appends through the client; all events go to
 one stream, so line n belongs at position n as in an embedded log. Once the process has
-reported the share of a mark as durable, the node that is primary is ended with SIGKILL.
-Nothing is told to the process: it has to find the new primary and send again what was
-under way, and a position that is not that of its line ends it. When appends go on, the
-node is started again; before the next kill, and before the replay, every replica has
-to be back.
+reported the share of a mark as durable, the primary node is killed with SIGKILL. The
+process is not told: it has to find the new primary and send the unanswered appends
+again. It ends if a position is not that of its line. When appends continue, the node is
+started again. Before the next kill, and before the replay, every replica must be back.
 """
 
 from __future__ import annotations

@@ -2,19 +2,18 @@
 
 Theory of operation: positions are dense and the log is never trimmed here, so line n
 of the input belongs at position n. On start the process asks the log for its end,
-skips that many lines and goes on. Lines of one source that follow each other are one
-batch, under the source's producer with sequence ``seq + 1``; many batches are in
-flight, and each must come back with exactly the positions of its lines. The last
-lines that the log already has are sent again on purpose: the log must answer with the
-positions of the first time.
+skips the lines that the log has, and continues. Consecutive lines of one source are one
+batch, under the source's producer with sequence ``seq + 1``. Many batches are in
+flight, and each must get exactly the positions of its lines. The process sends the last
+lines that the log has again on purpose: the log must answer with their first positions.
 
 Given a cluster instead of a directory, it does the same over the network: the log has
 one stream, in which the order of the lines is the order of the positions, and the
 client keeps it while the primary changes.
 
 It prints JSON lines: ``ready``, then ``stored`` as appends become durable, with the
-longest time since the line before in which nothing did, then ``done``. It may be killed
-at any moment; that is what it is for. It ends by itself when its parent is gone.
+longest pause since the line before, then ``done``. It may be killed at any moment. It
+ends by itself when its parent is gone.
 """
 
 from __future__ import annotations

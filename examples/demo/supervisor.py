@@ -1,11 +1,10 @@
 """Run the importing process, kill it on the way, and go on from what the log has.
 
 Theory of operation: kill i of k comes once the process has reported a share i/(k+1)
-of the events as durable. Nobody waits for a quiet moment: appends are in flight. Only
-so that a small input is not finished before the signal arrives, the process is told
-to hold halfway to the next mark. After each kill the log is opened as a writer would,
-which recovers it, and is asked for its end. It may hold more than was reported, never
-less: less would be an acknowledged record that is lost.
+of the events as durable, while appends are in flight. The process holds halfway to the
+next mark, so that a small input is not finished before the signal arrives. After each
+kill the log is opened for writing, which recovers it. Its end may be beyond the
+reported one but never before it: then an acknowledged record would be lost.
 """
 
 from __future__ import annotations

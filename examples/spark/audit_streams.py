@@ -1,13 +1,13 @@
-"""Find gaps and duplicates per log stream in what arrives, with `transformWithState`.
+"""Find gaps and duplicates in each stream of a log's records, `transformWithState`.
 
-A log has neither: LLSNs of a stream are dense. What is built on it may. Here a
-transformation loses ten records and doubles one, and the audit says which, in a log of
+A log has neither, because LLSNs of a stream are dense. Data derived from it may. Here a
+transformation loses ten records and duplicates one; the audit names them in a log of
 its own. Its state is one number per stream, however long the log is.
 
-    pip install 'braidlog[declarative]'   # has what Spark needs for its state
+    pip install '.[declarative]'   # in a checkout; Spark needs protobuf for its state
     python examples/spark/audit_streams.py [DIRECTORY]
 
-Run again in the same directory, it goes on with what was appended since.
+A second run in the same directory continues with the records appended since.
 """
 
 import sys

@@ -1,16 +1,16 @@
 """From the history of a git repository to its files, over two logs and an archive.
 
-Each change of a file is a record of the log `changes`. A streaming query makes of it an
-entry of the log `entries`: the key is the file, the value what it is from then on. In
-the middle `entries` is archived and trimmed; then the other changes come. Spark counts
-over archive and log, `compact` takes the last entry of each file, and what it finds has
-to be what git has. Two plots show what was counted.
+Each change of a file is a record of the log `changes`. A streaming query turns it into
+an entry of the log `entries`: the key is the file, the value its new state. In the
+middle `entries` is archived and trimmed; then the other changes follow. Spark counts
+over archive and log. `compact` takes the last entry of each file, and the result must
+equal the files that git has. Two plots show the counts.
 
     python examples/spark/change_events.py [--git DIR] [--out DIR] [--json]
     python examples/spark/change_events.py --input FILE --oracle FILE
 
-Run again, also after a kill, it goes on in `--out` and stores nothing twice.
-`docs/tutorial.md` goes through it step by step.
+Another run, also after a kill, continues in `--out` and stores nothing twice.
+`docs/tutorial.md` explains it step by step.
 """
 
 import json
