@@ -39,7 +39,8 @@ _WATCHERS: Final = 2
 """Nodes that are asked for news at a time: one of them may hang."""
 
 _REFUSED: Final = (
-    "Fix what the nodes report, then run it again; completed steps are skipped"
+    "Fix what the nodes report (`braidlog cluster status` shows which are missing), "
+    "then run it again; completed steps are skipped"
 )
 
 _T = TypeVar("_T")
@@ -235,8 +236,8 @@ class Cluster:
                     raise said.unreached("node") from error
                 if loop.time() >= deadline:
                     msg = (
-                        f"no node answered the request for {what} within "
-                        f"{settings.timeout_s} seconds"
+                        f"no node carried out the request for {what} within "
+                        f"{settings.timeout_s:g} seconds"
                     )
                     failed = DeadlineError(f"{msg}: {said}")
                     # That of the class is for appends.

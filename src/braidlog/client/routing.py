@@ -77,6 +77,9 @@ def _address(seed: object) -> str:
     if "/" in text:
         msg = f"{text!r} is not an address: write host:port, such as 'localhost:{PORT}'"
         raise InvalidArgumentError(f"{msg}, without a scheme or path")
+    if text.split() != [text] and text:
+        msg = f"{text!r} is not an address: write commas between addresses"
+        raise InvalidArgumentError(msg)
     host, colon, port = text.rpartition(":")
     # An IPv6 address has colons of its own: only in brackets can a port follow it.
     if not colon or "]" in port or (":" in host and not host.endswith("]")):

@@ -225,6 +225,23 @@ class SocketLink(asyncio.BufferedProtocol):
             self._transport.abort()
 
 
+_UNTRUSTED: Final = (
+    "Trust the authority that signed it: give the file of its certificate to "
+    "`ssl.create_default_context(cafile=...)` (--tls-ca on the command line)"
+)
+_OTHER_NAME: Final = (
+    "Connect to an address that the certificate names, or give the node a "
+    "certificate for this one"
+)
+# By the numbers of OpenSSL; they are part of its interface.
+_CERTIFICATE_HINTS: Final = {
+    9: "Check the clocks of this machine and of the one that signed it",
+    10: "Renew it and restart the node; check the clock of this machine",
+    62: _OTHER_NAME,
+    64: _OTHER_NAME,
+}
+
+
 def socket_connector(
     *, token: str = "", context: ssl.SSLContext | None = None, cluster: str = ""
 ) -> Connector:
@@ -246,7 +263,8 @@ def socket_connector(
         except ssl.SSLCertVerificationError as error:
             # Trying again does not make it trusted.
             msg = f"the certificate of {address} is not trusted: {error.verify_message}"
-            raise UnauthorizedError(msg) from error
+            hint = _CERTIFICATE_HINTS.get(error.verify_code, _UNTRUSTED)
+            raise UnauthorizedError(msg).advising(hint) from error
         except ssl.SSLError as error:
             if error.reason not in NO_TLS:
                 raise

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import socket
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Final
@@ -21,7 +21,11 @@ from braidlog.node.config import NodeConfig
 from braidlog.node.peers.identity import NAME
 from braidlog.node.rescue.fault_log import check_owner
 from braidlog.node.rescue.ring import FILE_NAME, read_ring
-from braidlog.node.server import damage_explained, refuse_embedded
+from braidlog.node.server import (
+    damage_explained,
+    own_certificate,
+    refuse_embedded,
+)
 from braidlog.serving.security import authorizer, contexts, peer_token
 from braidlog.serving.settings import host_and_port
 from braidlog.store import inspect
@@ -39,12 +43,15 @@ def preflight(config: NodeConfig) -> list[str]:
         LogError: a start would be refused.
         ImportError: a package that the settings need is missing.
     """
-    for read in (authorizer, contexts, peer_token):
+    for read in (authorizer, peer_token):
         read(config.security)
+    tls = contexts(config.security)
     import_module("uvloop")
     if config.node.http:
         import_module("braidlog.serving.http")
     notes = _doubts(config)
+    if refused := own_certificate(config, *tls):
+        notes.append(refused)
     if holder := _check_directory(config):
         notes.append(
             f"{holder} has {config.node.data} open. If it is this node, the new "
@@ -85,6 +92,9 @@ def _check_directory(config: NodeConfig) -> str:
         return ""
     state = inspect.state(data)
     if state.recovery == "in use":
+        # It may be another node's: this one could not start when that one has stopped.
+        with suppress(CorruptionError):
+            _check_faults(config, data)
         return state.holder or "a process"
     names = [log.name for log in state.logs]
     if NAME not in names:

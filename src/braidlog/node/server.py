@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+import ssl
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
@@ -26,13 +27,19 @@ from braidlog.node.peers.identity import is_new
 from braidlog.node.rescue.fault_log import FaultLog
 from braidlog.node.rescue.ring import Ring
 from braidlog.node.syncer import Syncer, ThreadSyncer
-from braidlog.serving.security import authorizer, challenger, contexts, peer_token
+from braidlog.serving.security import (
+    authorizer,
+    challenger,
+    contexts,
+    distrust,
+    peer_token,
+)
 from braidlog.serving.sessions import Listening
 from braidlog.serving.shares import ShareBounds
 from braidlog.store.node_store import NodeStore
 from braidlog.store.threads import in_thread
 
-__all__ = ["NodeServer", "damage_explained", "refuse_embedded"]
+__all__ = ["NodeServer", "damage_explained", "own_certificate", "refuse_embedded"]
 
 _log = logging.getLogger(__name__)
 
@@ -99,6 +106,8 @@ class NodeServer:
     async def _start(self, stack: AsyncExitStack) -> None:
         config = self._config
         tls = contexts(config.security)
+        if refused := own_certificate(config, *tls):
+            _log.warning("%s", refused)
         store = self._store or open_store(config)
         syncer = self._syncer or ThreadSyncer(store)
         stack.push_async_callback(syncer.close)
@@ -230,6 +239,18 @@ def refuse_embedded(config: NodeConfig, names: Sequence[str]) -> None:
         foreign = ForeignFormatError(msg, path=data)
         foreign.hint = _OWN_DIRECTORY
         raise foreign
+
+
+def own_certificate(
+    config: NodeConfig, server: ssl.SSLContext | None, client: ssl.SSLContext | None
+) -> str:
+    """Return why the other nodes would not connect to this one, if so.
+
+    It starts nevertheless: authorities are changed node by node.
+    """
+    if server is None or client is None or len(config.cluster.voters) == 1:
+        return ""
+    return distrust(config.security, config.advertise, server, client)
 
 
 @contextmanager

@@ -6,17 +6,25 @@ import hashlib
 import re
 import secrets
 import ssl
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from braidlog.errors import InvalidArgumentError, LogError, UnauthorizedError
-from braidlog.serving.settings import SecuritySettings
+from braidlog.serving.settings import SecuritySettings, host_and_port
 from braidlog.wire.proof import NONCE_BYTES, Challenger
 from braidlog.wire.roles import Role
 from braidlog.wire.server import Authorizer, allow_all
 from braidlog.wire.tokens import Tokens, parse_tokens
 
-__all__ = ["authorizer", "challenger", "channel_of", "contexts", "peer_token"]
+__all__ = [
+    "authorizer",
+    "challenger",
+    "channel_of",
+    "contexts",
+    "distrust",
+    "peer_token",
+]
 
 # The certificate of the node is the first.
 _PEM: Final = re.compile(
@@ -137,6 +145,33 @@ def contexts(
     except (OSError, ssl.SSLError) as error:
         raise _wrong("authority", security.authority, _NO_PEM) from error
     return server, client
+
+
+def distrust(
+    security: SecuritySettings,
+    address: str,
+    server: ssl.SSLContext,
+    client: ssl.SSLContext,
+) -> str:
+    """Return why nodes with the same ``authority`` would not connect here, if so.
+
+    It is what they would do: both sides of a handshake, in memory.
+    """
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    host, _ = host_and_port(address)
+    theirs = client.wrap_bio(to_client, to_server, server_hostname=host)
+    ours = server.wrap_bio(to_server, to_client, server_side=True)
+    try:
+        for side in (theirs, ours, theirs):
+            with suppress(ssl.SSLWantReadError):
+                side.do_handshake()
+    except ssl.SSLCertVerificationError as error:
+        return (
+            f"[security] certificate = {security.certificate!r}: other nodes do not "
+            f"connect to {address}, because {error.verify_message}. Renew it for "
+            "this address, signed by [security] authority, and check the clock"
+        )
+    return ""
 
 
 def _unfit(security: SecuritySettings, error: OSError) -> InvalidArgumentError:

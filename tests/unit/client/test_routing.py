@@ -79,6 +79,11 @@ def test_a_seed_is_no_url(seed: str) -> None:
         parse_seeds(f"b:7400,{seed}")
 
 
+def test_seeds_are_separated_by_commas() -> None:
+    with pytest.raises(InvalidArgumentError, match="write commas between addresses"):
+        parse_seeds("a:7400 b:7400")
+
+
 def test_the_hash_of_keys_is_fixed() -> None:
     """Another hash would move keys to other streams, where they overtake."""
     assert [stream_index(b"key-%d" % i, 8) for i in range(6)] == [4, 2, 0, 6, 5, 3]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,6 +28,7 @@ from braidlog.wire.roles import Role
 from braidlog.wire.server import ServerConnection, ServerSettings
 from unit.client.batches import FakeCodec
 from unit.client.fake import FakeCluster
+from unit.serving.test_security import certificate, needs_openssl
 
 # So small that requests have to wait for credit.
 WINDOW = 1 << 17
@@ -154,6 +157,28 @@ async def test_a_token_that_is_refused(cluster: FakeCluster) -> None:
     with pytest.raises(UnauthorizedError):
         async with connect_async(cluster, token="x"):
             pass
+
+
+@needs_openssl
+@pytest.mark.parametrize(
+    ("trusted", "name", "expected"),
+    [("other", "localhost", "--tls-ca"), ("here", "127.0.0.1", "that the certificate")],
+)
+async def test_a_certificate_that_is_refused_says_what_to_do(
+    tmp_path: Path, trusted: str, name: str, expected: str
+) -> None:
+    certificate(tmp_path, "other")
+    crt, key = certificate(tmp_path, "here", "-addext", "subjectAltName=DNS:localhost")
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(crt, key)
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(Greets, "127.0.0.1", 0, ssl=context)
+    trust = ssl.create_default_context(cafile=tmp_path / f"{trusted}.crt")
+    port = server.sockets[0].getsockname()[1]
+    async with server:
+        with pytest.raises(UnauthorizedError, match="is not trusted") as caught:
+            await socket_connector(context=trust)(f"{name}:{port}")
+    assert expected in caught.value.hint
 
 
 class Waits(asyncio.Protocol):

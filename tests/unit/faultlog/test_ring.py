@@ -292,8 +292,10 @@ def test_another_nodes_ring_is_refused(tmp_path: Path) -> None:
     for cluster, node in (("blue", 1), ("green", 2)):
         with pytest.raises(
             ForeignFormatError, match="belongs to node 1 of cluster 'green'"
-        ):
+        ) as caught:
             FaultLog.open(tmp_path, cluster, node)
+        # Nothing is damaged, so the hint of the class would mislead.
+        assert "[node] id and [cluster] name" in caught.value.hint
     assert sequence_of(FaultLog.open(tmp_path, "green", 1)) == 0
 
 

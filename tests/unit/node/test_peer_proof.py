@@ -107,7 +107,9 @@ async def test_an_impostor_sees_no_token() -> None:
 
 
 @pytest.mark.skipif(not shutil.which("openssl"), reason="openssl makes the certificate")
-async def test_over_tls_the_certificate_is_proved_too(tmp_path: Path) -> None:
+async def test_over_tls_the_certificate_is_proved_too(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     certificate, key = tmp_path / "node.crt", tmp_path / "node.key"
     command = ["openssl", "req", "-x509", "-newkey", "ec", "-nodes", "-days", "2"]
     command += ["-pkeyopt", "ec_paramgen_curve:P-256", "-subj", "/CN=node"]
@@ -119,6 +121,9 @@ async def test_over_tls_the_certificate_is_proved_too(tmp_path: Path) -> None:
     trusting = ssl.create_default_context(cafile=str(certificate))
     async with serving(settings):
         assert await Links(settings.advertise, tls=trusting).settle()
+        nobody = ssl.create_default_context()
+        assert not await Links(settings.advertise, tls=nobody).settle()
+    assert "its certificate is not trusted: self-signed certificate." in caplog.text
     tokens = settings.security.tokens
     without = challenger(SecuritySettings(tokens=tokens))
     assert without is not None

@@ -17,6 +17,7 @@ from braidlog.node.preflight import preflight
 from braidlog.node.rescue.fault_log import FaultLog
 from braidlog.node.server import NodeServer
 from cluster.hosts import free_ports
+from unit.serving.test_security import certificate, needs_openssl
 
 
 def settings(data: Path, listen: str = "", *, node: int = 1, more: str = "") -> str:
@@ -140,6 +141,27 @@ async def test_beside_the_running_node_its_ports_are_left_alone(used: Path) -> N
     async with NodeServer(running):
         [note] = preflight(running)
     assert f"has {used} open" in note
+
+
+async def test_beside_another_node_its_directory_is_refused(used: Path) -> None:
+    async with NodeServer(config(settings(used))):
+        with pytest.raises(ForeignFormatError, match="belongs to node 1"):
+            preflight(config(settings(used, node=2)))
+
+
+@needs_openssl
+async def test_a_certificate_that_keeps_others_away_is_noted_and_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    crt, key = certificate(tmp_path, "elsewhere")
+    files = f'certificate = "{crt}"\nkey = "{key}"\nauthority = "{crt}"'
+    text = settings(tmp_path / "node", more=f"[security]\n{files}")
+    assert preflight(config(text)) == []  # Nobody else is there to connect.
+    text = text.replace("voters = {", 'voters = { 2 = "127.0.0.1:7402",')
+    [note] = preflight(config(text))
+    assert "certificate is not valid for '127.0.0.1'" in note
+    async with NodeServer(config(text)):
+        assert note in caplog.messages
 
 
 async def test_what_keeps_a_node_out_of_its_cluster_is_noted(

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from braidlog.errors import InvalidArgumentError
-from braidlog.serving.security import authorizer, contexts, peer_token
+from braidlog.serving.security import authorizer, contexts, distrust, peer_token
 from braidlog.serving.settings import SecuritySettings
 from braidlog.wire.roles import Role
 from braidlog.wire.tokens import make_token, token_entry
@@ -29,11 +29,11 @@ def refused(read: Callable[[SecuritySettings], Any], **files: Path) -> str:
     return caught.value.message
 
 
-def certificate(directory: Path, name: str) -> tuple[Path, Path]:
+def certificate(directory: Path, name: str, *more: str) -> tuple[Path, Path]:
     found, key = directory / f"{name}.crt", directory / f"{name}.key"
     command = ["openssl", "req", "-x509", "-newkey", "ec", "-nodes", "-days", "2"]
     command += ["-pkeyopt", "ec_paramgen_curve:P-256", "-subj", f"/CN={name}"]
-    command += ["-keyout", str(key), "-out", str(found)]
+    command += ["-keyout", str(key), "-out", str(found), *more]
     subprocess.run(command, check=True, capture_output=True)
     return found, key
 
@@ -90,3 +90,25 @@ def test_a_peer_token_that_peers_would_refuse(tmp_path: Path) -> None:
     for text in (texts[Role.PEER], "known to others"):
         file.write_text(text + "\n")
         assert peer_token(settings) == text
+
+
+@needs_openssl
+def test_a_certificate_that_other_nodes_refuse(tmp_path: Path) -> None:
+    crt, key = certificate(tmp_path, "node", "-addext", "subjectAltName=IP:127.0.0.1")
+    other, _ = certificate(tmp_path, "other")
+
+    def why(address: str = "127.0.0.1:7400", authority: Path = crt) -> str:
+        settings = SecuritySettings(
+            certificate=str(crt), key=str(key), authority=str(authority)
+        )
+        server, client = contexts(settings)
+        assert server is not None
+        assert client is not None
+        return distrust(settings, address, server, client)
+
+    assert why() == ""
+    assert "self-signed certificate" in why(authority=other)
+    assert "certificate is not valid for '10.9.9.9'" in why("10.9.9.9:7400")
+    command = ["openssl", "x509", "-in", str(crt), "-signkey", str(key), "-days", "-1"]
+    subprocess.run([*command, "-out", str(crt)], check=True, capture_output=True)
+    assert "certificate has expired. Renew it" in why()

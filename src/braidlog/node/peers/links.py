@@ -255,7 +255,7 @@ class _Peer:
         except (OSError, InvalidArgumentError, RuntimeError, UnicodeError) as error:
             if not isinstance(error, OSError) or isinstance(error, ssl.SSLError):
                 # TLS on one side alone does not get better by itself.
-                self.fails(error)
+                self.fails(_reason(error))
             else:
                 _log.debug("%s: %s", self.name, error)
             self._forget()
@@ -343,6 +343,15 @@ class _Peer:
         if self._link is not None:
             self._link.connection.goodbye("the node is shutting down")
             self._link.flush()
+
+
+def _reason(error: Exception) -> object:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return (
+            f"its certificate is not trusted: {error.verify_message}. Check [security] "
+            "certificate of that node and [security] authority of this one"
+        )
+    return error
 
 
 _EARLIER: Final = (

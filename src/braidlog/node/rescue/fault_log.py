@@ -189,4 +189,8 @@ def check_owner(record: FaultRecord, cluster: str, node: int, path: str) -> None
             f"{path} belongs to node {record.node} of cluster "
             f"{record.cluster!r}, not to node {node} of cluster {cluster!r}"
         )
-        raise ForeignFormatError(msg, path=path)
+        hint = (
+            "Check [node] data, [node] id and [cluster] name: one of them is not "
+            "what this directory was made with"
+        )
+        raise ForeignFormatError(msg, path=path).advising(hint)
