@@ -13,7 +13,6 @@ import functools
 import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from concurrent.futures import CancelledError, Future
-from types import TracebackType
 from typing import (
     Any,
     Concatenate,
@@ -25,6 +24,7 @@ from typing import (
     TypeVar,
 )
 
+from braidlog.closable import Closable
 from braidlog.errors import ClosedError
 from braidlog.store.threads import start_thread
 
@@ -268,7 +268,7 @@ class _Entered(Protocol):
 O_co = TypeVar("O_co", bound=_Entered, covariant=True)
 
 
-class BlockingClient(Blocking[O_co]):
+class BlockingClient(Blocking[O_co], Closable):
     """One that owns its loop: a context manager that connects and closes."""
 
     def __enter__(self) -> Self:
@@ -279,15 +279,6 @@ class BlockingClient(Blocking[O_co]):
             self._loop.close()
             raise
         return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Close it."""
-        self.close()
 
     def close(self) -> None:
         """Close all connections and the loop. Idempotent."""

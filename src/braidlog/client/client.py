@@ -5,7 +5,6 @@ from __future__ import annotations
 import ssl as tls
 from collections.abc import Iterable
 from datetime import timedelta
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from braidlog.client.batches import BatchCodec, NativeCodec
@@ -17,6 +16,7 @@ from braidlog.client.look import Look
 from braidlog.client.routing import KEY_STREAMS, Routes, parse_seeds
 from braidlog.client.scan import AsyncScan
 from braidlog.client.settings import ClientSettings
+from braidlog.closable import AsyncClosable
 from braidlog.errors import (
     AlreadyExistsError,
     InvalidArgumentError,
@@ -43,7 +43,7 @@ LOOK_S: Final = 1.5
 """How long a look takes where nobody leads; with the rest of a command below 2 s."""
 
 
-class AsyncClient:
+class AsyncClient(AsyncClosable):
     """A connection to a cluster. Use `braidlog.connect_async`, with ``async with``."""
 
     def __init__(
@@ -72,15 +72,6 @@ class AsyncClient:
             await self._cluster.close()
             raise
         return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Close the client."""
-        await self.close()
 
     async def close(self) -> None:
         """Close all connections. Idempotent.

@@ -10,6 +10,7 @@ from braidlog.client.cluster import Cluster
 from braidlog.client.link import Answer
 from braidlog.client.merge import Merge, Span, Want
 from braidlog.client.retry import Verdict, verdict_of
+from braidlog.closable import AsyncClosable
 from braidlog.errors import (
     LogError,
     NotReadyError,
@@ -23,7 +24,7 @@ __all__ = ["Reading"]
 _MILLISECONDS: Final = 1000
 
 
-class Reading:
+class Reading(AsyncClosable):
     """Positions ``begin`` to ``end`` of a log; for ever without an ``end``."""
 
     def __init__(
@@ -59,10 +60,6 @@ class Reading:
     async def __aenter__(self) -> Reading:
         """Return the reading."""
         return self
-
-    async def __aexit__(self, *_: object) -> None:
-        """Stop it."""
-        await self.close()
 
     async def close(self) -> None:
         """Stop all reads. Idempotent."""

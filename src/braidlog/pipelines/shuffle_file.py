@@ -23,15 +23,16 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 
+from braidlog.closable import Closable
 from braidlog.errors import CorruptionError
 
 if TYPE_CHECKING:
-    from types import TracebackType
+    pass
 
 __all__ = ["ShuffleFile", "join", "write"]
 
@@ -91,7 +92,7 @@ def join(path: Path, chunks: Sequence[Path]) -> None:
         sink.write(_TAIL.pack(parts, len(chunks), _MAGIC))
 
 
-class ShuffleFile:
+class ShuffleFile(Closable):
     """A file of parts, open for reading; nothing is read but what is asked for."""
 
     def __init__(self, path: Path) -> None:
@@ -169,16 +170,3 @@ class ShuffleFile:
     def close(self) -> None:
         """Close the file."""
         self._file.close()
-
-    def __enter__(self) -> Self:
-        """Return this."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Close."""
-        self.close()

@@ -14,9 +14,9 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final
 
+from braidlog.closable import Closable
 from braidlog.errors import BeyondEndError, InvalidArgumentError, TrimmedError
 from braidlog.sources.plan import Bounds, Extent, Span, plan, plan_bytes
 
@@ -97,7 +97,7 @@ def _shifted(extents: Iterable[Extent], by: int) -> Iterator[Extent]:
         )
 
 
-class LogSource(ABC):
+class LogSource(Closable, ABC):
     """A log that is open for reading; a context manager."""
 
     name: str
@@ -192,16 +192,3 @@ class LogSource(ABC):
     @abstractmethod
     def close(self) -> None:
         """Let go of it. Idempotent."""
-
-    def __enter__(self) -> Self:
-        """Return this."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Close."""
-        self.close()

@@ -16,7 +16,6 @@ import os
 import weakref
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from types import TracebackType
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -29,6 +28,7 @@ from typing import (
     cast,
 )
 
+from braidlog.closable import AsyncClosable
 from braidlog.errors import ClosedError, LogError, ReadOnlyError, StoreFailedError
 from braidlog.store.arguments import (
     DurationLike,
@@ -378,7 +378,7 @@ class AsyncLog(AsyncIndexed):
         await in_thread(self._log._delete_cursor, name)
 
 
-class AsyncStore:
+class AsyncStore(AsyncClosable):
     """A store for asyncio: ``async with braidlog.open_async("data/") as store``.
 
     It belongs to the event loop in which it was entered: appending and waiting in
@@ -418,15 +418,6 @@ class AsyncStore:
             raise
         self._store, self._loop, self._waits, self._wakers = store, loop, waits, waker
         return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Close the directory."""
-        await self.close()
 
     @property
     def blocking(self) -> Store:

@@ -22,10 +22,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Literal, Self, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from braidlog import _native
+from braidlog.closable import Closable
 from braidlog.errors import CorruptionError
 
 __all__ = [
@@ -141,7 +141,7 @@ class Figures:
         )
 
 
-class RawDirectory:
+class RawDirectory(Closable):
     """The directory of one node that is not running, locked while this is open."""
 
     def __init__(self, path: str | Path, *, order_bytes_max: int | None = None) -> None:
@@ -196,21 +196,8 @@ class RawDirectory:
         """Let go of the directory, once what reads it is closed. Idempotent."""
         self.native.close()
 
-    def __enter__(self) -> Self:
-        """Return this."""
-        return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Close."""
-        self.close()
-
-
-class RawMerge:
+class RawMerge(Closable):
     """The records of a log in raw directories, once, in the order of their positions.
 
     Iterating gives Arrow data of about 1 MiB with the columns of a log, positions
@@ -326,16 +313,3 @@ class RawMerge:
         """End the merge and let go of its directories. Idempotent."""
         self._native.close()
         self._stack.close()
-
-    def __enter__(self) -> Self:
-        """Return this."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Close."""
-        self.close()

@@ -16,10 +16,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self, TypeAlias
+from typing import Final, TypeAlias
 
 from braidlog import _native
+from braidlog.closable import Closable
 from braidlog.errors import CorruptionError, LogError, NotFoundError, TrimmedError
 from braidlog.store.catalog import SegmentRange
 from braidlog.store.merge import RawLog, Standing
@@ -152,7 +152,7 @@ class _Copy:
         return None
 
 
-class RawStreams:
+class RawStreams(Closable):
     """The streams of a log in directories that no node runs on."""
 
     def __init__(self, sources: Sequence[RawSource]) -> None:
@@ -292,19 +292,6 @@ class RawStreams:
         """Let go of the directories. Idempotent."""
         for follower in self._followers:
             follower.close()
-
-    def __enter__(self) -> Self:
-        """Return this."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Close."""
-        self.close()
 
 
 def _ceil(copies: Sequence[_Copy], position: int) -> int:

@@ -16,9 +16,9 @@ import time
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
+from braidlog.closable import Closable
 from braidlog.errors import (
     AlreadyExistsError,
     ClosedError,
@@ -70,7 +70,7 @@ class StoreStats:
     side_files_left: int
 
 
-class Store:
+class Store(Closable):
     """An open directory of logs. Use `braidlog.open`, best as a context manager."""
 
     def __init__(self, path: Path, backend: Backend, *, read_only: bool) -> None:
@@ -108,15 +108,6 @@ class Store:
         """Return the store."""
         self._check_open()
         return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Close the store."""
-        self.close()
 
     def __repr__(self) -> str:
         """Show path and mode."""

@@ -21,9 +21,9 @@ import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Self
 
+from braidlog.closable import Closable
 from braidlog.errors import DeadlineError, LockedError, UnavailableError
 from braidlog.paths import local_path
 from braidlog.testing.interrupts import uninterrupted
@@ -50,7 +50,7 @@ def _inherited(environment: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-class LocalCluster:
+class LocalCluster(Closable):
     """Nodes 1 to `nodes` on loopback; stopped on exit.
 
     If this process is killed and cannot stop them, they stop by themselves.
@@ -122,15 +122,6 @@ class LocalCluster:
             self.close()
             raise
         return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Stop what runs."""
-        self.close()
 
     @property
     def nodes(self) -> list[int]:

@@ -11,7 +11,6 @@ import asyncio
 import ssl as tls
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from concurrent.futures import Future
-from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 from braidlog.app.determinism.codec import encode
@@ -27,6 +26,7 @@ from braidlog.client.retry import Backoff, Verdict, is_unknown, verdict_of
 from braidlog.client.routing import parse_seeds
 from braidlog.client.settings import ClientSettings
 from braidlog.client.sockets import socket_connector
+from braidlog.closable import AsyncClosable
 from braidlog.errors import (
     ClosedError,
     DeadlineError,
@@ -59,7 +59,7 @@ _COPY_S: Final = 600.0
 _PROMOTE_S: Final = 90.0
 
 
-class AsyncCaller:
+class AsyncCaller(AsyncClosable):
     """An application whose hosts are elsewhere. Use `braidlog.app.connect_async`.
 
     Many calls can run at a time. If a host fails, its calls are retried at the other
@@ -96,15 +96,6 @@ class AsyncCaller:
             await self.close()
             raise
         return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Close the connections."""
-        await self.close()
 
     async def close(self) -> None:
         """Close the connections. Idempotent."""

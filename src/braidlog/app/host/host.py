@@ -7,7 +7,6 @@ import contextlib
 import os
 from collections import deque
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any, Final, Self
 
 from braidlog import durable
@@ -29,6 +28,7 @@ from braidlog.app.snapshots.restore import position_of, restore_if_needed
 from braidlog.app.snapshots.snapshotter import SnapshotStatus, Snapshotter
 from braidlog.app.state.failures import breakage_at
 from braidlog.app.state.sqlite import SqliteState
+from braidlog.closable import AsyncClosable, Closable
 from braidlog.errors import InvalidArgumentError
 from braidlog.paths import local_path
 from braidlog.store.arguments import checked_timeout
@@ -41,7 +41,7 @@ _STATE: Final = "state"
 _SNAPSHOTS: Final = "snapshots"
 
 
-class Host:
+class Host(Closable):
     """An application that is open in this process. Safe to use from many threads.
 
     Calls are executed in the order of the log, each exactly once. When `call` returns,
@@ -58,19 +58,6 @@ class Host:
         self.runner = runner
         self._keeper = keeper
         self._promoter = promoter
-
-    def __enter__(self) -> Self:
-        """Return the host."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Close the host."""
-        self.close()
 
     def __repr__(self) -> str:
         """Show the application and how far it is."""
@@ -362,7 +349,7 @@ class _AsyncCall:
         self._settled.append((self.future, outcome))
 
 
-class AsyncHost:
+class AsyncHost(AsyncClosable):
     """A host for asyncio: ``async with application.open_async("data/") as host``.
 
     Calls promise what those of `Host` promise. Cancelling a call only stops the wait:
@@ -396,15 +383,6 @@ class AsyncHost:
         self._calls = _AsyncCalls()
         self._host.runner.calls.on_settled.append(self._calls.flush)
         return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Close the host."""
-        await self.close()
 
     @property
     def blocking(self) -> Host:

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Collection
 from dataclasses import astuple, dataclass
 from pathlib import Path
-from typing import Any, Final, Literal, Protocol, Self, TypeAlias
+from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from braidlog.app.errors import ApplicationMismatchError, DivergedError
 from braidlog.app.execution.definition import ApplicationDefinition
@@ -30,6 +30,7 @@ from braidlog.app.replay.prescan import Survey
 from braidlog.app.replay.result import Difference, Outlook, Replayed
 from braidlog.app.replay.target import Target
 from braidlog.app.state.sqlite import SqliteState
+from braidlog.closable import Closable
 from braidlog.errors import BeyondEndError, InvalidArgumentError, TrimmedError
 from braidlog.paths import local_path
 
@@ -83,7 +84,7 @@ class Moment:
     microseconds: int
 
 
-class Replay:
+class Replay(Closable):
     """A replay in progress: an executor between an input and a state."""
 
     def __init__(
@@ -433,14 +434,6 @@ class Replay:
         """Close the state; a replay that is not at its end can go on from it."""
         self._executor.rollback()
         self._state.close()
-
-    def __enter__(self) -> Self:
-        """Return this."""
-        return self
-
-    def __exit__(self, *failure: object) -> None:
-        """Close."""
-        self.close()
 
 
 def replay(

@@ -6,9 +6,9 @@ Calls wait for two syncs; an event loop gives them to a thread. One thread at a 
 from __future__ import annotations
 
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
+from braidlog.closable import Closable
 from braidlog.errors import (
     ClosedError,
     FencedError,
@@ -27,7 +27,7 @@ __all__ = ["SLOTS_DEFAULT", "FaultLog", "check_owner"]
 SLOTS_DEFAULT = 256
 
 
-class FaultLog:
+class FaultLog(Closable):
     """The records of one node, in a ring that never grows."""
 
     def __init__(self, ring: Ring, cluster: str, node: int) -> None:
@@ -128,19 +128,6 @@ class FaultLog:
         """Close the ring; closing twice is once."""
         self._closed = True
         self._ring.close()
-
-    def __enter__(self) -> Self:
-        """Return itself."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Close it."""
-        self.close()
 
     def _check_open(self) -> None:
         if self._failed:

@@ -12,10 +12,10 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import Protocol, Self
+from typing import Protocol
 
 from braidlog import durable
+from braidlog.closable import Closable
 from braidlog.errors import LockedError, NotFoundError, UnavailableError
 from braidlog.faultlog.record import SLOT_BYTES
 from braidlog.faultlog.scan import SLOTS_MAX
@@ -41,7 +41,7 @@ class Ring(Protocol):
         """Let go of them."""
 
 
-class RingFile:
+class RingFile(Closable):
     """A ring in a file; see `Ring`."""
 
     def __init__(self, directory: Path, slots: int, *, create: bool) -> None:
@@ -80,19 +80,6 @@ class RingFile:
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
-
-    def __enter__(self) -> Self:
-        """Return itself."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Close the file."""
-        self.close()
 
 
 def read_ring(directory: Path) -> bytes:

@@ -1,0 +1,53 @@
+"""Context managers whose block ends with their `close`.
+
+What entering does differs, so an asyncio class says it itself.
+"""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Self
+
+__all__ = ["AsyncClosable", "Closable"]
+
+
+class Closable:
+    """Something that is closed where its ``with`` block ends."""
+
+    __slots__ = ()
+
+    def close(self) -> None:
+        """Release what this holds."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        """Return this."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close this, also after an error."""
+        self.close()
+
+
+class AsyncClosable:
+    """Something that is closed where its ``async with`` block ends."""
+
+    __slots__ = ()
+
+    async def close(self) -> None:
+        """Release what this holds."""
+        raise NotImplementedError
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close this, also after an error."""
+        await self.close()
