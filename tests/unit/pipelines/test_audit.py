@@ -208,7 +208,7 @@ def test_an_archive_that_is_sound_and_yet_another_one(
     place = archived(other, tmp_path / "archive")
     found = with_archive(sound, place, tmp_path / "out").published["findings"]
     assert {each["position"] for each in found} == {201}
-    assert all("no majority" in each["problem"] for each in found)
+    assert all("none has a majority" in each["problem"] for each in found)
 
 
 def test_a_hash_is_of_everything_that_was_written() -> None:

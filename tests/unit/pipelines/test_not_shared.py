@@ -161,7 +161,7 @@ def test_records_that_were_appended_to_another_directory(
         return replace(result, facts={**result.facts, "log": [identity, end + 1]})
 
     carried_out_by(monkeypatch, Bent(elsewhere))
-    with pytest.raises(NotSharedError, match="instead of 302"):
+    with pytest.raises(NotSharedError, match="instead of at 302"):
         copied(data, home)
     untouched(data, home)
     assert copy.exists()

@@ -124,11 +124,11 @@ def test_commands_that_nobody_executed_are_missed(
 
 def test_what_is_refused(banks: Path, tmp_path: Path) -> None:
     origin = log_of(banks / "near")
-    with pytest.raises(InvalidArgumentError, match="names no application"):
+    with pytest.raises(InvalidArgumentError, match="does not name an application"):
         replay("near", origin, tmp_path / "a", workers=1)
     with pytest.raises(NotFoundError, match="no application 'far'"):
         replay("process.replayed:far", origin, tmp_path / "b", workers=1)
-    with pytest.raises(BeyondEndError, match="before 9999999"):
+    with pytest.raises(BeyondEndError, match="before the requested position 9999999"):
         replay("process.replayed:near", origin, tmp_path / "c", until=9999999)
     with pytest.raises(UnknownProcedureError):
         replay("unit.pipelines.works:EMPTY", origin, tmp_path / "d", workers=1)

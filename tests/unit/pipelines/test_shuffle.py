@@ -115,7 +115,7 @@ def test_damage_is_found_where_it_is_read(tmp_path: Path) -> None:
         with pytest.raises(CorruptionError, match="damaged"):
             list(shuffle.ShuffleReader(tmp_path, where, 1).batches())
     path.unlink()
-    with pytest.raises(CorruptionError, match="are gone"):
+    with pytest.raises(CorruptionError, match="is missing"):
         list(shuffle.ShuffleReader(tmp_path, where, 1).batches())
     (tmp_path / where).write_bytes(b"[")
     with pytest.raises(CorruptionError, match="cannot be read"):
