@@ -181,7 +181,7 @@ def test_a_host_without_state_takes_that_of_another(
         # What the host still needs is kept for it.
         host.call("deposit", 1, 1)
         assert trimmed(cluster.seeds, "bank", host.position + 1) == kept + 1
-    with pytest.raises(TrimmedError, match="join a host"):
+    with pytest.raises(TrimmedError, match="to join"):
         opened(cluster, tmp_path / "new", "bank")
     hosts = Hosts(cluster.seeds, tmp_path)
     try:

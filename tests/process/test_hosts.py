@@ -85,7 +85,7 @@ def test_a_host_whose_disk_fails_says_so_and_stops(tmp_path: Path) -> None:
     assert last["level"] == "critical"
     assert "IOError" in last["message"]
     assert f"({data / 'state'})" in last["message"]
-    assert "Fix the cause and open again" in last["message"]
+    assert "Fix the cause, then open the host again" in last["message"]
     # It cannot be opened either, and says which file.
     host = Process(tmp_path / "second.log", *where, BROKEN=str(broken))
     assert host.end() == 1
@@ -113,7 +113,7 @@ def test_a_directory_that_cannot_serve_says_why(tmp_path: Path) -> None:
     message = host.said()[-1]["message"]
     assert f"{database_path(data / 'state', 2)} is damaged" in message
     # What it says to do helps.
-    assert "move the directory of the state away" in message
+    assert "move the state directory away" in message
     shutil.rmtree(data / "state")
     bank.open(data).close()
 

@@ -140,7 +140,7 @@ def test_what_is_no_record_is_refused(spark: Any, numbers: Any, log: Path) -> No
     refused(numbers.drop("value"), "no column 'value'")
     refused(numbers.withColumn("position", f.lit(1)), "'position' is assigned by")
     refused(numbers.withColumn("headers", f.lit(1)), "must be map<string,binary>")
-    refused(numbers.withColumn("stream", f.lit(9)), "names 9; the log has the stream")
+    refused(numbers.withColumn("stream", f.lit(9)), "has the value 9, but the streams")
     refused(numbers.selectExpr("key", "NULL AS value"), "must be binary or string")
     nulls = numbers.selectExpr("IF(value = '7', NULL, value) AS value")
     refused(nulls, "column `value`, row 7: null value")

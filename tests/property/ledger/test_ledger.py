@@ -192,5 +192,5 @@ def test_a_trim_without_a_summary_is_refused() -> None:
         for batch in range(3):
             log.append(encode(Done("q", batch, 1)))
         log.trim(2)
-        with pytest.raises(CorruptionError, match="trimmed to 2 without a summary"):
+        with pytest.raises(CorruptionError, match="trimmed to 2, and no summary"):
             Ledger(log).read()
