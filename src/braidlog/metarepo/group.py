@@ -13,6 +13,7 @@ it a leader is in `Leadership`, made anew for each term.
 *Invariants.* The repository has applied what Raft says is applied, no more. A request
 is answered once. Nothing is told to a node that is not committed.
 """
+# One file: one state machine: each input, and what follows from it.
 
 from __future__ import annotations
 

@@ -7,6 +7,7 @@ requests share a write, a sync, a message and a system call. What is sent leaves
 anything is synced, and what a sync lets go leaves at once. Nothing here decides
 anything.
 """
+# One file: it joins the parts of a node, and has the order in which a turn runs them.
 
 from __future__ import annotations
 
@@ -18,12 +19,13 @@ import random
 import ssl
 import time
 from collections.abc import Callable
-from typing import Final, TypeVarTuple
+from typing import Final
 
 from braidlog.errors import ClosedError, LogError, NotReadyError
 from braidlog.node.config import NodeConfig, replica_limits
 from braidlog.node.errors import begun_anew
 from braidlog.node.flush_scheduler import FlushScheduler
+from braidlog.node.input_guard import InputGuard
 from braidlog.node.leader.registration import Registration
 from braidlog.node.leader.replica_offer import ReplicaOffer
 from braidlog.node.leader.reporting import Reporting
@@ -80,8 +82,6 @@ _log = logging.getLogger(__name__)
 
 _STUCK_S: Final = 2.0
 
-Given = TypeVarTuple("Given")
-
 
 class ClusterNode:
     """One node on an open store; the server gives it sockets."""
@@ -114,7 +114,8 @@ class ClusterNode:
         self._timer: asyncio.TimerHandle | None = None
         self._ticked_at = self._loop.time()
         self._draining = self._closed = False
-        self.failed: asyncio.Future[LogError] = self._loop.create_future()
+        self._guard = InputGuard(self.id)
+        self.failed = self._guard.failed
         """Set when the node cannot go on."""
         self._started = self._leader_since = store.clock()
         self._leader_seen = 0
@@ -125,7 +126,7 @@ class ClusterNode:
         self.peer_identity = PeerIdentity(store, self.id, who, self._era)
         self._outbox = Outbox()
         self._flushes = FlushScheduler(
-            self._outbox, lambda: self._guarded(self._carry_out)
+            self._outbox, lambda: self._guard.run(self._carry_out)
         )
         self.peers = self._make_peers(token, tls)
         self.directory = self._make_directory()
@@ -247,7 +248,7 @@ class ClusterNode:
     def _keep_faults(self, log: FaultLog | None) -> FaultKeeper | None:
         if log is None:
             return None
-        return FaultKeeper(log, recorded=self._recorded, failed=self.fail)
+        return FaultKeeper(log, recorded=self._recorded, failed=self._guard.fail)
 
     def _recorded(self, said: Recorded) -> None:
         self._reporting.recorded(said)
@@ -343,12 +344,6 @@ class ClusterNode:
             self._timer.cancel()
         self.peers.close()
 
-    def fail(self, error: LogError) -> None:
-        """Stop for good: the node can keep no promise any more."""
-        if not self.failed.done():
-            _log.critical("node %d stops because of an error: %s", self.id, error)
-            self.failed.set_result(error)
-
     # --- what comes in
 
     def appends(self, session: Session, event: Appends) -> None:
@@ -361,7 +356,7 @@ class ClusterNode:
                 request.fail(NotReadyError(f"node {self.id} is shutting down"))
             return
         append = Append(event.stream, event.epoch, event.repeat)
-        self._guarded(self.replicas.append, append, requests, event.payloads)
+        self._guard.run(self.replicas.append, append, requests, event.payloads)
 
     def requested(self, request: Request, event: Requested, role: Role) -> None:
         """Take any other request.
@@ -373,12 +368,12 @@ class ClusterNode:
             self.requests.take(request, event.message, event.payload, role)
         except (ClosedError, AssertionError) as error:
             # The state is broken, whoever asked.
-            self._stop(error)
+            self._guard.stop(error)
             raise
 
     def received(self, node: int, event: Received) -> None:
         """Take a message of a peer."""
-        self._guarded(self._dispatch, node, event.message, event.payload)
+        self._guard.run(self._dispatch, node, event.message, event.payload)
 
     def gone(self, session: Session) -> None:
         """Forget what a connection that ended waits for."""
@@ -389,7 +384,7 @@ class ClusterNode:
 
         def guarded() -> None:
             if not self._closed:
-                self._guarded(call)
+                self._guard.run(call)
 
         self._loop.call_later(seconds, guarded)
 
@@ -433,7 +428,7 @@ class ClusterNode:
             self.peers.send(node, told)
         elif self.member is not None and message.epoch > self._era:
             # An empty voter has begun a cluster of its own.
-            self.fail(begun_anew(self.id, message.epoch))
+            self._guard.fail(begun_anew(self.id, message.epoch))
         elif self.member is not None:
             self.member.recorded(message)
 
@@ -461,29 +456,7 @@ class ClusterNode:
         self.member.group.step(bytes(payload))
 
     def _to_self(self, message: Message) -> None:
-        self._guarded(self._dispatch, self.id, message, memoryview(b""))
-
-    def _guarded(self, call: Callable[[*Given], None], *given: *Given) -> None:
-        """Let one input in; a message that is refused changes nothing."""
-        try:
-            call(*given)
-        except ClosedError as error:  # a failed store, a broken invariant
-            self._stop(error)
-        except LogError as error:
-            _log.warning("a message was rejected: %s", error)
-        except Exception as error:
-            self._stop(error)
-
-    def _stop(self, error: Exception) -> None:
-        if isinstance(error, ClosedError):
-            self.fail(error)
-        else:
-            _log.error("unforeseen", exc_info=error)
-            self.fail(
-                ClosedError(
-                    f"the node met an error that it cannot handle (a bug): {error!r}"
-                )
-            )
+        self._guard.run(self._dispatch, self.id, message, memoryview(b""))
 
     def _part(self) -> None:
         """Close the connections of nodes whose ids belong to other directories now."""
@@ -495,12 +468,12 @@ class ClusterNode:
             self.peers.send(node, said)
         self.peer_identity.connected(node)
         if self.member is not None:
-            self._guarded(self.member.group.unsent, node)
+            self._guard.run(self.member.group.unsent, node)
         self.changed()
 
     def _peer_lost(self, node: int) -> None:
         if self.member is not None:
-            self._guarded(self.member.group.lost, node, self._loop.time())
+            self._guard.run(self.member.group.lost, node, self._loop.time())
             self.changed()
 
     # --- time and disk
@@ -513,7 +486,7 @@ class ClusterNode:
         self._ticked_at = now
         if self.leader != self._leader_seen:
             self._leader_seen, self._leader_since = self.leader, self.wall_clock()
-        self._guarded(self._let_pass, now)
+        self._guard.run(self._let_pass, now)
 
     def _let_pass(self, now: float) -> None:
         self.replicas.tick(now)
@@ -528,7 +501,7 @@ class ClusterNode:
 
     def _synced(self) -> None:
         # Somebody waits for what a sync lets go; what came in meanwhile goes with it.
-        self._flushes.now(lambda: self._guarded(self._note_durable))
+        self._flushes.now(lambda: self._guard.run(self._note_durable))
 
     def _note_durable(self) -> None:
         durable = self._store.durable()
@@ -590,7 +563,7 @@ class ClusterNode:
             connections=len(self.sessions),
             waiting={
                 "appends": self.replicas.unanswered(),
-                "reads": self.replicas.readers,
+                "reads": len(self.replicas.readers),
                 "requests": self.requests.waiting,
                 "answer_bytes": self.sessions.unread_bytes,
             },
@@ -599,6 +572,7 @@ class ClusterNode:
             group=self.member.status() if self.member is not None else None,
             counters={
                 **dataclasses.asdict(self.replicas.counters),
+                **dataclasses.asdict(self.replicas.readers.counters),
                 **dataclasses.asdict(self._scrub.counters),
                 **dataclasses.asdict(self.sessions.entrance.counters),
                 "messages_dropped": self.peers.dropped,

@@ -4,6 +4,7 @@ A socket is counted when it is accepted, before TLS. From then on it has `GREETI
 get through TLS and say who it is (`braidlog.serving.entrance`). Memory for what is not
 whole yet is shared by all (`braidlog.serving.intake`).
 """
+# One file: a session and the table of all sessions call each other.
 
 from __future__ import annotations
 

@@ -439,7 +439,7 @@ async def _settled(servers: list[NodeServer]) -> None:
         for server in servers:
             node = server.node
             # Of a peer and of the client there may be one each.
-            while len(node.requests.answers) > NODES or node.replicas._readers:  # noqa: ASYNC110
+            while len(node.requests.answers) > NODES or node.replicas.readers:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
             # The other nodes, and a few of the client.
             while len(node.sessions) > 2 * NODES:  # noqa: ASYNC110

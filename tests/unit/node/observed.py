@@ -19,6 +19,7 @@ from braidlog.node.metrics.status import (
     ReplicaStatus,
 )
 from braidlog.node.metrics.status_collector import StatusCollector
+from braidlog.node.replication.reader import ReadCounters
 from braidlog.node.replication.replicas import Counters
 from braidlog.node.replication.scrub import ScrubCounters
 from braidlog.wire.messages import (
@@ -83,8 +84,8 @@ def status(**changes: Any) -> NodeStatus:
             role="leader", term=2, leader=1, commit=9, applied=9, voters=(1, 2, 3),
             lags={2: 0, 3: 1},
         ),
-        "counters": asdict(Counters()) | asdict(ScrubCounters())
-        | {"messages_dropped": 0, "connections_refused": 0},
+        "counters": asdict(Counters()) | asdict(ReadCounters())
+        | asdict(ScrubCounters()) | {"messages_dropped": 0, "connections_refused": 0},
         "storage": {"syncs": 3, "synced_bytes": 4096, "segments": 4,
             "segments_max": 16, "segment_bytes": 1 << 20, "free_slots": 1,
             "index_memory": 1, "index_bytes": 1, "side_files_left": 0},

@@ -26,7 +26,7 @@ from braidlog.errors import (
 from braidlog.node.config import NodeConfig
 from braidlog.node.leader.registration import Registration
 from braidlog.node.peers.identity import Identity
-from braidlog.node.replication import replicas
+from braidlog.node.replication import reader
 from braidlog.node.server import NodeServer
 from braidlog.raft.errors import RaftInvariantError
 from braidlog.serving import sessions
@@ -192,7 +192,7 @@ async def test_answers_that_nobody_reads_are_bounded(tmp_path: Path) -> None:
         # Of 40 answers of 2 MB each.
         limits = settings.limits
         assert most <= limits.window_bytes + 2 * limits.fetch_bytes_max
-        assert server.node.replicas._readers == 0
+        assert len(server.node.replicas.readers) == 0
 
 
 async def test_a_read_whose_asker_is_gone_is_forgotten(tmp_path: Path) -> None:
@@ -204,8 +204,8 @@ async def test_a_read_whose_asker_is_gone_is_forgotten(tmp_path: Path) -> None:
         async with connected(settings) as raw:
             raw.connection.request(Read(stream, 2, False, 1, 2**62), ())
             raw.send()
-            await _until(lambda: server.node.replicas._readers == 1)
-        await _until(lambda: server.node.replicas._readers == 0)
+            await _until(lambda: len(server.node.replicas.readers) == 1)
+        await _until(lambda: len(server.node.replicas.readers) == 0)
 
 
 async def test_polls_of_one_connection_take_one_place(tmp_path: Path) -> None:
@@ -292,7 +292,7 @@ async def test_what_is_in_work_for_one_connection_is_bounded(
 async def test_reads_of_one_connection_that_wait_are_bounded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replicas, "READERS_OF_ONE_MAX", 100)
+    monkeypatch.setattr(reader, "READERS_OF_ONE_MAX", 100)
     settings = config(tmp_path)
     async with serving(settings) as server, client(settings) as there:
         log = await there.create_log("orders")
@@ -305,9 +305,9 @@ async def test_reads_of_one_connection_that_wait_are_bounded(
             while refused < 20:
                 events = await raw.events()
                 refused += sum(isinstance(e, FailedRequest) for e in events)
-            assert server.node.replicas._readers == 100
+            assert len(server.node.replicas.readers) == 100
             await log.append(b"y")
-            await _until(lambda: server.node.replicas._readers == 0)
+            await _until(lambda: len(server.node.replicas.readers) == 0)
             assert not any(each.readers for each in server.node.sessions._sessions)
 
 

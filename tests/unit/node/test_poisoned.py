@@ -125,7 +125,7 @@ async def test_a_bug_at_a_request_is_the_answer_to_it(
             patch.setattr(sequencer, "_refusal", fails)
             with pytest.raises(InternalError, match="KeyError"):
                 await log.append(b"y")
-            patch.setattr(type(server.node.replicas), "_answered", fails)
+            patch.setattr(type(server.node.replicas.readers), "_answered", fails)
             with pytest.raises(InternalError, match="KeyError"):
                 _ = [record async for record in log.read()]
         assert await log.append(b"z") == 2

@@ -16,6 +16,7 @@ the others get its changes and no code is run. What a partition needs of a comma
 durable on its own, or stored on one that every other one has to have. Nothing depends
 on a clock, on randomness or on how records were grouped.
 """
+# One file: the steps of one command; each of them reads what the one before left.
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
 """Calling procedures: a host for blocking code, and one for asyncio."""
+# One file: the calls of one class and their contracts; what they do is elsewhere.
 
 from __future__ import annotations
 

@@ -7,6 +7,7 @@ what came while the thread was busy is executed together with one commit.
 Locks, in the order in which they may be taken: ``_turn`` (executor and state),
 ``_committing`` (commits against the begin of views), that of ``calls``.
 """
+# One file: the thread of one host, and the calls that wait for it.
 
 from __future__ import annotations
 

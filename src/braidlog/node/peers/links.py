@@ -3,6 +3,7 @@
 A message to a peer may get lost: when the link is down, full or breaks. Everything that
 is sent here is repeated or asked for again by who needs it.
 """
+# One file: a link and the peer that it leads to call each other.
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ Inputs are handed on at once; what comes of them is gathered by `flush` at the e
 turn of the loop. So a socket read, or a sync, that concerns many requests of many
 streams costs one round of effects.
 """
+# One file: every input of a replica passes here on its way to a core.
 
 from __future__ import annotations
 
@@ -13,8 +14,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
-
-import msgspec
 
 from braidlog.errors import (
     CorruptionError,
@@ -33,7 +32,7 @@ from braidlog.node.metrics.latency import Latencies
 from braidlog.node.metrics.status import ReplicaStatus
 from braidlog.node.peers.links import Peers
 from braidlog.node.replication.primary import Primary
-from braidlog.node.replication.reader import Reader
+from braidlog.node.replication.reader import Readers, StreamReaders
 from braidlog.node.replication.replica_store import ReplicaStore
 from braidlog.node.replication.replica_trouble import ReplicaTrouble
 from braidlog.serving.sessions import Request, told
@@ -60,13 +59,6 @@ _log = logging.getLogger(__name__)
 GROUP_BYTES_MAX: Final = 8 << 20
 """Batches that are placed and replicated together; one larger batch goes alone."""
 _ENTERED: Final = (ReplicaState.RUNNING, ReplicaState.SEALED)
-READERS_MAX: Final = 100_000
-"""Reads that wait, of all streams and connections."""
-READERS_OF_ONE_MAX: Final = 8192
-"""Reads of one connection that wait. When half of `READERS_MAX` wait it is the other
-half, in equal shares."""
-WAIT_MAX_S: Final = 60.0
-"""No read waits longer, whatever it asks for."""
 
 
 @dataclass(slots=True)
@@ -77,14 +69,14 @@ class Counters:
     append_bytes: int = 0
     acknowledged: int = 0
     refused: int = 0
-    reads: int = 0
-    read_bytes: int = 0
 
 
 class _Hosted:
     """One replica and who waits for it."""
 
-    def __init__(self, replica: Replica, storage: ReplicaStore) -> None:
+    def __init__(
+        self, replica: Replica, storage: ReplicaStore, touch: Callable[[], None]
+    ) -> None:
         self.replica = replica
         self.storage = storage
         self.config: StreamConfig | None = None
@@ -95,7 +87,7 @@ class _Hosted:
         self.trouble = ReplicaTrouble(replica)
         self.waits = False
         """Whether there is no room to store under which configuration it is here."""
-        self.readers: list[Reader] = []
+        self.readers = StreamReaders(replica, touch)
 
 
 class Replicas:
@@ -114,7 +106,6 @@ class Replicas:
 
         `connections` gives how many share what there is.
         """
-        self._connections = connections
         self._node = node
         self._store = store
         self._peers = peers
@@ -124,16 +115,17 @@ class Replicas:
         self._by_log: dict[bytes, set[int]] = {}
         self._dirty: dict[int, None] = {}  # dicts, for their order
         self._unsynced: dict[int, None] = {}
-        self._readers = 0
         self._configured = 0
         self.counters = Counters()
         self.latencies = Latencies()
+        self.readers = Readers(limits.fetch_bytes_max, connections, self.latencies.read)
         for stream in store.streams():
             self._host(stream)
 
     def _host(self, stream: int) -> _Hosted:
         storage = ReplicaStore(self._store, stream)
-        hosted = _Hosted(Replica(self._node, stream, storage, self._limits), storage)
+        replica = Replica(self._node, stream, storage, self._limits)
+        hosted = _Hosted(replica, storage, lambda: self._touch(stream))
         self._hosted[stream] = hosted
         self._touch(stream)
         return hosted
@@ -184,11 +176,7 @@ class Replicas:
             return
         hosted.replica.drop()
         self._carry_out(stream, hosted)
-        for reader in hosted.readers:
-            if not reader.request.gone:
-                reader.request.fail(self._not_here(stream))
-            reader.request.session.readers -= 1
-        self._readers -= len(hosted.readers)
+        self.readers.drop(hosted.readers, self._not_here(stream))
         del self._hosted[stream]
         if hosted.config is not None:
             self._by_log[hosted.config.log].discard(stream)
@@ -278,70 +266,8 @@ class Replicas:
         hosted = self._hosted.get(message.stream)
         if hosted is None:
             request.fail(self._not_here(message.stream))
-            return
-        limit = min(message.bytes_max, self._limits.fetch_bytes_max)
-        message = msgspec.structs.replace(message, bytes_max=limit)
-        wait = min(message.wait_ms / 1000, WAIT_MAX_S)
-        reader = Reader(request, message, now + wait)
-        if self._answered(hosted, reader, now):
-            return
-        if request.session.readers >= self._share():
-            waiting = request.session.readers
-            request.fail(
-                NotReadyError(
-                    f"this connection has {waiting} waiting reads; a read needs a free "
-                    "place"
-                )
-            )
-            return
-        request.park()
-        request.session.readers += 1
-        hosted.readers.append(reader)
-        self._readers += 1
-
-    def _share(self) -> int:
-        """Return how many reads of one connection may wait."""
-        if 2 * self._readers < READERS_MAX:
-            return READERS_OF_ONE_MAX
-        return READERS_MAX // 2 // max(1, self._connections())
-
-    def _answered(self, hosted: _Hosted, reader: Reader, now: float) -> bool:
-        """Answer a read if there is something, or if it has waited long enough."""
-        if reader.request.gone:
-            return True
-        last = now >= reader.deadline
-        # A request is small and its answer may be large: without a bound a single read
-        # of a socket could ask for more than there is memory.
-        reader.crowded = reader.request.crowded
-        if reader.crowded:
-            if last:
-                reader.request.fail(
-                    NotReadyError(
-                        "this connection has not taken its earlier answers yet"
-                    )
-                )
-            return last
-        begun = time.monotonic()
-        try:
-            found = hosted.replica.read(reader.message, expired=last)
-        except LogError as error:
-            reader.request.fail(error)
-            # The disk may have turned out to be damaged, which is to be reported.
-            self._touch(reader.message.stream)
-            return True
-        except AssertionError:
-            raise
-        except Exception as error:
-            reader.request.fail(told(error, "Read"))
-            return True
-        if found is None:
-            return False
-        records, batches = found
-        self.latencies.read.observe(time.monotonic() - begun)
-        self.counters.reads += 1
-        self.counters.read_bytes += sum(records.sizes)
-        reader.request.answer(records, batches)
-        return True
+        else:
+            self.readers.read(hosted.readers, request, message, now)
 
     def _not_here(self, stream: int) -> LogError:
         # Not yet, or no longer: whether there is such a stream the repository knows.
@@ -363,21 +289,7 @@ class Replicas:
         for stream, hosted in self._hosted.items():
             if hosted.replica.tick(now):
                 self._touch(stream)
-            if hosted.readers:
-                self._wake(hosted, now, due_only=True)
-
-    def _wake(self, hosted: _Hosted, now: float, *, due_only: bool = False) -> None:
-        readers = hosted.readers
-        if not readers:
-            return
-        hosted.readers = []
-        for reader in readers:
-            rests = due_only and now < reader.deadline and not reader.stirs
-            if rests or not self._answered(hosted, reader, now):
-                hosted.readers.append(reader)
-            else:
-                reader.request.session.readers -= 1
-        self._readers += len(hosted.readers) - len(readers)
+            self.readers.wake(hosted.readers, now, due_only=True)
 
     def damaged(self, error: CorruptionError, lost: Mapping[int, int]) -> set[int]:
         """Let the replicas be repaired that have lost records.
@@ -434,7 +346,7 @@ class Replicas:
                 self.counters.acknowledged += 1
                 request.answer(answer)
         if effects.advanced:
-            self._wake(hosted, now)
+            self.readers.wake(hosted.readers, now)
         return effects.report
 
     def _measure(self, requests: Sequence[object]) -> None:
@@ -517,11 +429,6 @@ class Replicas:
     def reports(self) -> tuple[StreamReport, ...]:
         """Return the report of every replica, as it is on the disk."""
         return tuple(each.replica.report() for each in self._hosted.values())
-
-    @property
-    def readers(self) -> int:
-        """Return how many reads wait."""
-        return self._readers
 
     def unanswered(self) -> int:
         """Return how many appends wait for their commit."""
