@@ -41,7 +41,7 @@ from braidlog.errors import (
 )
 from braidlog.node.rescue.raw import choose_raw, open_raw
 from braidlog.sources.copies import compared
-from braidlog.sources.plan import Extent, Span
+from braidlog.sources.plan import Extent, Span, extents_of
 from braidlog.sources.source import ALL_STREAMS, LogSource, Look
 from braidlog.store.merge import Damage, Figures, OnHole
 from braidlog.store.rawstreams import RawStreams, StoredPart
@@ -119,20 +119,7 @@ class DeadLook(Look):
         end: Mapping[int, int],
     ) -> dict[int, list[Extent]]:
         """Return the segments of each stream."""
-        return {
-            stream: [
-                Extent(
-                    segment.begin,
-                    segment.end,
-                    segment.bytes,
-                    segment.timestamp_min,
-                    segment.timestamp_max,
-                )
-                for segment in self.streams.segments(stream)
-                if segment.begin < segment.end
-            ]
-            for stream in end
-        }
+        return {stream: extents_of(self.streams.segments(stream)) for stream in end}
 
 
 class DeadSource(LogSource):

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from braidlog.errors import NotFoundError
-from braidlog.sources.plan import Extent
+from braidlog.sources.plan import Extent, extents_of
 from braidlog.sources.source import ALL_STREAMS, LogSource, Look
 from braidlog.store.store import open_store
 
@@ -89,17 +89,7 @@ class DirectorySource(LogSource):
         log = self._log = self._find()
         # The end first: segments seen later may reach beyond it, never fall short.
         end, first = log.end, log.first
-        segments = [
-            Extent(
-                segment.begin,
-                segment.end,
-                segment.bytes,
-                segment.timestamp_min,
-                segment.timestamp_max,
-            )
-            for segment in log.segments()
-            if segment.begin < segment.end
-        ]
+        segments = extents_of(log.segments())
         return _Look(log.id, log.describe().stream, first, end, segments)
 
     def batches(

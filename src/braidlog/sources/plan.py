@@ -19,11 +19,14 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
+from braidlog.store.catalog import SegmentRange
+
 __all__ = [
     "BYTES_PER_TASK",
     "Bounds",
     "Extent",
     "Span",
+    "extents_of",
     "joined",
     "plan",
     "plan_bytes",
@@ -45,6 +48,15 @@ class Extent:
     bytes: int
     timestamp_min: int | None = None
     timestamp_max: int | None = None
+
+
+def extents_of(segments: Iterable[SegmentRange]) -> list[Extent]:
+    """Return the extents of the segments that have records."""
+    return [
+        Extent(each.begin, each.end, each.bytes, each.timestamp_min, each.timestamp_max)
+        for each in segments
+        if each.begin < each.end
+    ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,10 +24,10 @@ class Waiter(Protocol):
 
 
 class PendingCall:
-    """A call that was appended and is not answered yet.
+    """A call that was appended and may not be answered yet. Any thread can wait.
 
-    A lock is what one thread waits on: a condition or an event costs several times as
-    much, and there is one of these for each call.
+    A thread waits on a lock: a condition or an event costs several times as much, and
+    there is one of these for each call.
     """
 
     __slots__ = ("_lock", "_outcome", "call_id")
@@ -45,14 +45,15 @@ class PendingCall:
         self._lock.release()
 
     def done(self) -> bool:
-        """Whether the answer is here."""
+        """Return whether the answer has come."""
         return self._outcome is not None
 
     def outcome(self, timeout: float | None = None) -> Outcome:
-        """Wait for the outcome as it is in the log.
+        """Wait for the outcome as the log records it; None waits without limit.
 
         Raises:
-            DeadlineError: none came within ``timeout`` seconds; it may still come.
+            OutcomeUnknownError: the host failed; repeat with the same call id.
+            DeadlineError: no outcome within ``timeout`` seconds; it may still come.
         """
         if self._outcome is None:
             left = checked_timeout(timeout)
@@ -65,10 +66,12 @@ class PendingCall:
         return self._outcome
 
     def result(self, timeout: float | None = None) -> Any:
-        """Wait for the answer, and return or raise what the procedure did.
+        """Wait for the answer, and return what the procedure returned.
+
+        On return the call and its changes are durable.
 
         Raises:
-            ProcedureError: the procedure raised; `Abort` if it refused.
+            ProcedureError: the procedure raised an exception; `Abort` if it refused.
             OutcomeUnknownError: the host failed; repeat with the same call id.
             DeadlineError: no answer within ``timeout`` seconds; it may still come.
         """

@@ -13,6 +13,7 @@ from typing import Any, Final, Protocol
 
 from braidlog.app.execution.record import RecordLike
 from braidlog.errors import ClosedError
+from braidlog.sources.plan import Bounds, extents_of, plan_bytes
 from braidlog.store.internals import end_waits, pinned, usable_bytes
 from braidlog.store.store import open_store
 
@@ -161,12 +162,7 @@ class EmbeddedLog:
 
     def size(self, begin: int, end: int) -> int:
         """Return about how many bytes there are from ``begin`` to ``end``."""
-        total = 0.0
-        for segment in self._log.segments():
-            inside = min(end, segment.end) - max(begin, segment.begin)
-            if inside > 0:
-                total += segment.bytes * inside / (segment.end - segment.begin)
-        return int(total)
+        return plan_bytes(extents_of(self._log.segments()), Bounds(begin, end))
 
     def trim(self, before: int) -> int:
         """Let what is below ``before`` go, as far as pins allow; return the first."""

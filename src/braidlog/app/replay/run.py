@@ -79,13 +79,14 @@ Starts: TypeAlias = Callable[[int | None], Start | None]
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """An instant of the log's own time: everything up to its timestamp."""
+    """A time of the log: everything before the first record that is later."""
 
     microseconds: int
+    """Since the epoch."""
 
 
 class Replay(Closable):
-    """A replay in progress: an executor between an input and a state."""
+    """A replay in progress: it reads a log and executes it over a state."""
 
     def __init__(
         self,
@@ -102,18 +103,22 @@ class Replay(Closable):
         progress: Callable[[Outlook], None] | None = None,
         survey: Survey | None = None,
     ) -> None:
-        """Survey the log and open the state; nothing is executed yet.
+        """Scan the log and open the state; nothing is executed yet.
 
-        A ``survey`` says what somebody else saw in the log from its beginning, up to
-        the position where the replay ends: then it is read once, to be executed.
+        ``until`` is the last position, or a `Moment`; None is the end of the log.
+        ``partitions`` limits the replay to these; if commands on them touch others,
+        ``across`` says to "include" those as well, or to "refuse". ``outcomes`` and
+        ``environment`` say what to do with differences: stop ("strict", "refuse"),
+        "report" them, or ignore them ("off"). ``starts`` gives snapshots to begin from.
+        ``survey`` is a scan of the log that was made before.
 
         Raises:
-            ApplicationMismatchError: the log is that of another application.
+            ApplicationMismatchError: the log belongs to another application.
             UnknownProcedureError: the program lacks code that the log needs.
-            EnvironmentMismatchError: outcomes were made in another environment.
+            EnvironmentMismatchError: outcomes were computed in another environment.
             InvalidArgumentError: the partitions do not exist, or commands touch others.
             BeyondEndError: the log ends before ``until``.
-            TrimmedError: the log begins later, and no snapshot reaches it.
+            TrimmedError: the log was trimmed, and no snapshot goes that far.
         """
         self.application = application
         self.differences: list[Difference] = []
@@ -444,17 +449,15 @@ def replay(
     cut: str = "strict",
     **options: Any,
 ) -> Replayed:
-    """Make the state of an application in a directory, from its log.
+    """Compute the state of an application from its log, into a directory.
 
-    Interrupted at any moment and called again, it goes on, and gives the same state;
-    after a crash of the machine it starts over. The state is durable on return.
-    Options are those of `Replay`. ``until`` is the last position, or a `Moment`: then
-    everything before the first record that is later.
+    The state is durable on return. If the call is interrupted, call it again: it
+    resumes and gives the same state. After a crash of the machine it starts over.
+    Options are those of `Replay`, which also lists what it refuses.
 
     Raises:
-        AlreadyExistsError: the directory has other files.
-        DivergedError: a command gave another outcome than the log says; `Replay` names
-            what else is refused.
+        AlreadyExistsError: the directory has files of something else.
+        DivergedError: a command had a different outcome than the log says.
     """
     target = Target(
         local_path(directory, "the directory of a replay"), application, cut=cut

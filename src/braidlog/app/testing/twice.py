@@ -85,15 +85,17 @@ class TwoRuns:
 def run_twice(
     application: str, calls: Iterable[Sequence[Any]], *, timeout_s: float = _TIMEOUT_S
 ) -> TwoRuns:
-    """Execute calls in two runs of separate processes, and compare.
+    """Execute the same calls in two runs of separate processes, and compare the runs.
 
-    ``application`` is ``module:name`` of an `Application`, or of a function that makes
-    one; ``calls`` are the name of a procedure and its arguments, each.
+    The runs differ in hash seed, time zone, locale, clock and memory, so a procedure
+    that depends on one of these is found. ``application`` is ``module:name`` of an
+    `Application`, or of a function that returns one. Each of ``calls`` is the name of a
+    procedure, followed by its arguments.
 
     Raises:
         NotRepeatedError: an outcome, a state, or a constant of the program differs.
-        InvalidArgumentError: a run could not be made; the message has its output.
-        subprocess.TimeoutExpired: a run took longer than ``timeout_s``.
+        InvalidArgumentError: a run failed; the message has its output.
+        subprocess.TimeoutExpired: a run took longer than ``timeout_s`` seconds.
     """
     listed = [list(call) for call in calls]
     cuts = [len(listed) * part // _PARTS for part in range(_PARTS + 1)]
