@@ -153,27 +153,18 @@ def _call(
 def _append(
     method: Callable[Concatenate[Log, P], T],
     submit: Callable[Concatenate[Log, P], Pending],
+    *,
+    many: bool = False,
 ) -> Callable[Concatenate[AsyncLog, P], Coroutine[Any, Any, T]]:
-    """Make an append of a submit that is over at once."""
+    """Make an append of a submit; one of ``many`` records takes a thread."""
 
     @functools.wraps(method)
     async def call(self: AsyncLog, /, *args: P.args, **keywords: P.kwargs) -> T:
         waker = self._store._waker()
-        return cast("T", await waker.wait(submit(self.blocking, *args, **keywords)))
-
-    return call
-
-
-def _append_in_thread(
-    method: Callable[Concatenate[Log, P], T],
-    submit: Callable[Concatenate[Log, P], Pending],
-) -> Callable[Concatenate[AsyncLog, P], Coroutine[Any, Any, T]]:
-    """Make an append of a submit that takes as long as its records are many."""
-
-    @functools.wraps(method)
-    async def call(self: AsyncLog, /, *args: P.args, **keywords: P.kwargs) -> T:
-        waker = self._store._waker()
-        pending = await in_thread(submit, self.blocking, *args, **keywords)
+        if many:
+            pending = await in_thread(submit, self.blocking, *args, **keywords)
+        else:
+            pending = submit(self.blocking, *args, **keywords)
         return cast("T", await waker.wait(pending))
 
     return call
@@ -304,8 +295,8 @@ class AsyncLog(AsyncIndexed):
 
     submit = _submit(Log.submit)
     append = _append(Log.append, Log.submit)
-    append_many = _append_in_thread(Log.append_many, Log.submit_many)
-    append_arrow = _append_in_thread(Log.append_arrow, Log.submit_arrow)
+    append_many = _append(Log.append_many, Log.submit_many, many=True)
+    append_arrow = _append(Log.append_arrow, Log.submit_arrow, many=True)
     next_sequence = _call(Log.next_sequence)
     get = _call(Log.get)
     read = _iterate(Log.read)
