@@ -7,9 +7,9 @@
     │  ├─ NotReadyError        the replica or group is starting: retry soon
     │  ├─ NotPrimaryError      send it to ``primary``
     │  ├─ ConnectionLostError  connect again, then retry
-    │  └─ DeadlineError        the deadline passed; the outcome may still come
-    ├─ TrimmedError            go on from ``first``
-    ├─ LostRecordsError        go on from ``end``: a repair could not save them
+    │  └─ DeadlineError        the deadline passed; the call may still take effect
+    ├─ TrimmedError            continue from ``first``
+    ├─ LostRecordsError        continue from ``end``: a repair could not save them
     ├─ BeyondEndError          wait until ``next`` is written
     ├─ SealedError             refresh the metadata, then retry
     ├─ ClosedError             open again
@@ -40,13 +40,15 @@
        ├─ MissingFileError
        └─ ArchiveDamagedError  put the file of the archive back from a copy
 
-Every class has ``retryable`` (may the same call succeed later without a change?),
-``outcome`` (what became of an append that failed: "not_stored": it is not in the log
-and never will be, so append it again if it is still wanted; "unknown": it may be in the
-log, and a repeat with the same producer and sequence tells; "stored": it was stored,
-once, so go on with the next), ``code`` (stable,
-goes over the wire, never reused) and ``hint`` (what to do next, the last sentence of
-the message). All of them survive pickling.
+Every class has four attributes, which survive pickling:
+
+- ``retryable``: whether the same call may succeed later without a change.
+- ``outcome`` of a failed append. "not_stored": the record is not in the log and never
+  will be; append it again if you still want it. "unknown": it may be in the log; repeat
+  it with the same producer and sequence to find out. "stored": it was stored once;
+  continue with the next sequence.
+- ``code``: a stable number for the wire, never reused.
+- ``hint``: what to do next; the last sentence of the message.
 """
 # One file: the tree of errors is read as a whole.
 

@@ -1,14 +1,14 @@
 """The data source: ``spark.read.format("braidlog")``, and ``readStream``.
 
 Theory of operation: Spark makes the reader on the driver, once for each action or
-streaming query, and asks it for partitions (`tasks`). For that one look
-is taken at the log where it is (`braidlog.sources`), which pins what the action
-sees: records appended later are in no partition. Each task goes to that place itself
-and reads what its partition says; nothing goes through the driver. The options are in
-`braidlog.spark.source.options`, and said one by one in docs/spark.md.
+streaming query, and asks it for partitions (`tasks`). The reader looks once at the log
+in its place (`braidlog.sources`) and fixes the records of the action: records appended
+later are in no partition. Each task reads its partition from that place itself; no
+record goes through the driver. `braidlog.spark.source.options` has the options,
+docs/spark.md explains them.
 
-Bounds beyond the end are no error: the end is wherever the log is. A start that was
-trimmed is one, because records that were asked for are gone.
+A bound beyond the end of the log is allowed. A start that was trimmed is an error,
+because requested records are gone.
 """
 
 from __future__ import annotations
