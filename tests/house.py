@@ -203,7 +203,7 @@ def _stands_on(node: str, edges: Mapping[str, set[str]]) -> set[str]:
 def picture() -> str:
     """The import picture of `docs/architecture.md`."""
     parts = []
-    for container in ("braidlog", "braidlog.app", "braidlog.node"):
+    for container in ("braidlog", "braidlog.app", "braidlog.node", "braidlog.metarepo"):
         edges = folder_imports(container)
         high = floors(edges)
         rows = [f"| floor | in `{container}` | stands on |", "|---|---|---|"]

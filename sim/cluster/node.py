@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from braidlog.errors import ClosedError, CorruptionError, LogError
 from braidlog.logstream.errors import ReplicaInvariantError
-from braidlog.metarepo.errors import RepositoryInvariantError
+from braidlog.metarepo.machine.errors import RepositoryInvariantError
 from braidlog.node.config import (
     ClusterSettings,
     LimitSettings,

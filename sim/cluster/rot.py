@@ -19,7 +19,7 @@ from braidlog import _native
 from braidlog.logstream.states import ReplicaState
 
 if TYPE_CHECKING:
-    from braidlog.metarepo.state import StreamState
+    from braidlog.metarepo.machine.state import StreamState
     from sim.cluster.watch import Live, Watch
 
 __all__ = ["Rot"]

@@ -19,8 +19,8 @@ from sim.checkers import ClaimChecker, CutChecker, CutRun, EpochChecker
 from sim.world import World
 
 if TYPE_CHECKING:
-    from braidlog.metarepo.repository import Repository
-    from braidlog.metarepo.state import State
+    from braidlog.metarepo.machine.repository import Repository
+    from braidlog.metarepo.machine.state import State
     from braidlog.node.node import ClusterNode
     from braidlog.store.node_store import NodeStore
 

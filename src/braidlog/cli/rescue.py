@@ -47,7 +47,7 @@ from braidlog.node.rescue.fault_log import FaultLog
 from braidlog.node.rescue.ring import FILE_NAME, read_ring, write_locked
 
 if TYPE_CHECKING:
-    from braidlog.metarepo.recovery.succession import Recovered
+    from braidlog.metarepo.succession import Recovered
 
 __all__ = ["rescue"]
 
@@ -168,7 +168,7 @@ def _meant(directory: Path) -> tuple[str, ...]:
 
 def _recover(found: Sequence[Found]) -> Recovered | None:
     """Return what the copies of the metadata repository come to."""
-    from braidlog.metarepo.recovery.succession import recover_members
+    from braidlog.metarepo.succession import recover_members
 
     records = [item.record for item in found if item.record is not None]
     copies = [
@@ -257,7 +257,7 @@ def _write(
         lost = f"give up {names(decision.lost)} and everything that only they hold"
         what = f"{lost}, and {what}"
     session.confirm(what, yes=yes)
-    from braidlog.metarepo.recovery.succession import seed_of
+    from braidlog.metarepo.succession import seed_of
     from braidlog.node.rescue.files import digest_of, write_seed
 
     valid = [

@@ -18,7 +18,7 @@ from braidlog.faultlog import (
 )
 
 if TYPE_CHECKING:
-    from braidlog.metarepo.recovery.succession import Copy, Recovered
+    from braidlog.metarepo.succession import Copy, Recovered
 
 __all__ = ["STUCK", "Found", "names", "show", "stuck_nodes", "summary", "unneeded"]
 

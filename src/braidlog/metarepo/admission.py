@@ -24,8 +24,8 @@ from typing import Final, TypeVar
 import msgspec
 
 from braidlog.errors import MetadataFullError
-from braidlog.metarepo.repository import Repository
-from braidlog.metarepo.state import (
+from braidlog.metarepo.machine.repository import Repository
+from braidlog.metarepo.machine.state import (
     HISTORY_CUTS_MIN,
     State,
     StreamState,

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
-from braidlog.metarepo.state import LogState, State, StreamState
+from braidlog.metarepo.machine.state import LogState, State, StreamState
 from braidlog.raft import Role, SoftState
 from braidlog.wire import commands
 from braidlog.wire.commands import Command

@@ -25,10 +25,10 @@ from msgspec import Struct
 from braidlog.errors import DeadlineError, LogError, UnavailableError
 from braidlog.metarepo.admission import stamped
 from braidlog.metarepo.events import Elections, Event
-from braidlog.metarepo.leadership import Leadership
-from braidlog.metarepo.repository import Repository
-from braidlog.metarepo.settings import GroupSettings
-from braidlog.metarepo.views import Standing
+from braidlog.metarepo.leader.leadership import Leadership
+from braidlog.metarepo.leader.settings import GroupSettings
+from braidlog.metarepo.machine.repository import Repository
+from braidlog.metarepo.machine.views import Standing
 from braidlog.metarepo.waiting import Answer, News, Sealing, unknown_outcome
 from braidlog.raft import (
     Effects,

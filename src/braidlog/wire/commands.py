@@ -298,7 +298,7 @@ class StoredReplica(msgspec.Struct, frozen=True, array_like=True):
     """The last epoch that was entered."""
     about: bytes
     """What was stored beside the replica when it entered, see
-    `metarepo.recovery.adoption`."""
+    `metarepo.machine.adoption`."""
     committed: Number
     end: Number
     version: Number

@@ -66,7 +66,7 @@ ERRORS: Final = {
     76: "braidlog.raft.errors:RaftInvariantError",
     77: "braidlog.raft.errors:MembershipError",
     78: "braidlog.raft.errors:RaftMessageError",
-    79: "braidlog.metarepo.errors:RepositoryInvariantError",
+    79: "braidlog.metarepo.machine.errors:RepositoryInvariantError",
     80: "braidlog.errors:ProtocolError",
     81: "braidlog.errors:LocalProtocolError",
     82: "braidlog.errors:RemoteProtocolError",

@@ -28,9 +28,10 @@ from braidlog.logstream.core import Core
 from braidlog.logstream.replica import Replica
 from braidlog.logstream.states import ReplicaState
 from braidlog.logstream.storage import Batch, Placed
-from braidlog.metarepo import publisher, repair, repository
-from braidlog.metarepo.collector import Collector
 from braidlog.metarepo.group import MetadataMember
+from braidlog.metarepo.leader import publisher, repair
+from braidlog.metarepo.leader.collector import Collector
+from braidlog.metarepo.machine import repository
 from braidlog.node.peers.directory import Directory
 from braidlog.node.replication.replica_store import ReplicaStore
 from braidlog.node.replication.scrub import Scrub

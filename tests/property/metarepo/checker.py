@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
-from braidlog.metarepo.repository import Repository
+from braidlog.metarepo.machine.repository import Repository
 from braidlog.wire.commands import Cut, decode_call
 from braidlog.wire.messages import LogCut
 from braidlog.wire.results import Refused, Result

@@ -8,8 +8,8 @@ from random import Random
 from braidlog.errors import LogError
 from braidlog.logstream.states import ReplicaState
 from braidlog.metarepo.group import MetadataMember
-from braidlog.metarepo.repository import Repository
-from braidlog.metarepo.settings import GroupSettings
+from braidlog.metarepo.leader.settings import GroupSettings
+from braidlog.metarepo.machine.repository import Repository
 from braidlog.raft import Base, Membership, RaftConfig, Stored
 from braidlog.wire import commands
 from braidlog.wire.commands import Command

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from braidlog.metarepo import cuts, streams
-from braidlog.metarepo.collector import Collector
-from braidlog.metarepo.errors import RepositoryInvariantError
-from braidlog.metarepo.publisher import Publisher
-from braidlog.metarepo.repair import Repair
-from braidlog.metarepo.repository import Repository
-from braidlog.metarepo.state import State, StreamState
+from braidlog.metarepo.leader.collector import Collector
+from braidlog.metarepo.leader.publisher import Publisher
+from braidlog.metarepo.leader.repair import Repair
+from braidlog.metarepo.machine import cuts, streams
+from braidlog.metarepo.machine.errors import RepositoryInvariantError
+from braidlog.metarepo.machine.repository import Repository
+from braidlog.metarepo.machine.state import State, StreamState
 from property.metarepo.simulation import Simulation
 
 Mutation = Callable[[pytest.MonkeyPatch], None]

@@ -31,8 +31,8 @@ from braidlog.errors import (
     TooLargeError,
     TrimmedError,
 )
-from braidlog.metarepo.logs import require_shape
-from braidlog.metarepo.placement import require_nodes
+from braidlog.metarepo.machine.logs import require_shape
+from braidlog.metarepo.machine.placement import require_nodes
 from braidlog.wire import commands, results
 from braidlog.wire.messages import (
     Append,

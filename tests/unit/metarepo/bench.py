@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from braidlog.logstream.states import ReplicaState
-from braidlog.metarepo.collector import Collector
-from braidlog.metarepo.repository import Repository
+from braidlog.metarepo.leader.collector import Collector
+from braidlog.metarepo.machine.repository import Repository
 from braidlog.wire import commands
 from braidlog.wire.commands import Command
 from braidlog.wire.messages import LogCut, Report, StreamReport, StreamRun

@@ -10,8 +10,8 @@ from braidlog.errors import (
     MetadataFullError,
     NotFoundError,
 )
-from braidlog.metarepo.repository import Repository
-from braidlog.metarepo.state import (
+from braidlog.metarepo.machine.repository import Repository
+from braidlog.metarepo.machine.state import (
     CALL_BYTES_MAX,
     CALLS_MAX,
     CursorState,

@@ -12,8 +12,8 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 import msgspec
 import pytest
 
-from braidlog.metarepo.repository import Repository
-from braidlog.metarepo.views import Standing
+from braidlog.metarepo.machine.repository import Repository
+from braidlog.metarepo.machine.views import Standing
 from braidlog.wire import commands
 from braidlog.wire.commands import Command
 from braidlog.wire.messages import LogCut, StreamRun

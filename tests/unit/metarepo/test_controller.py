@@ -1,9 +1,9 @@
 """Repair, case by case."""
 
 from braidlog.logstream.states import ReplicaState
-from braidlog.metarepo.controller import Controller, ControllerSettings
-from braidlog.metarepo.liveness import Liveness, LivenessSettings
-from braidlog.metarepo.state import REPLICAS_MAX
+from braidlog.metarepo.leader.controller import Controller, ControllerSettings
+from braidlog.metarepo.leader.liveness import Liveness, LivenessSettings
+from braidlog.metarepo.machine.state import REPLICAS_MAX
 from braidlog.wire import commands
 from braidlog.wire.commands import AddLearner, DropLearner, Reconfigure
 from braidlog.wire.messages import Report, StreamReport, StreamStatus

@@ -4,9 +4,9 @@ import pytest
 
 from braidlog.errors import FencedError, InvalidArgumentError
 from braidlog.logstream.states import ReplicaState
-from braidlog.metarepo import cuts
-from braidlog.metarepo.collector import FORGET_EVERY
-from braidlog.metarepo.state import HISTORY_CUTS_MIN
+from braidlog.metarepo.leader.collector import FORGET_EVERY
+from braidlog.metarepo.machine import cuts
+from braidlog.metarepo.machine.state import HISTORY_CUTS_MIN
 from braidlog.wire import commands
 from braidlog.wire.messages import LogCut, StreamRun, StreamStatus
 from braidlog.wire.results import Refused

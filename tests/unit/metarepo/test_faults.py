@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from braidlog.faultlog.configuration import Configuration
-from braidlog.metarepo.recovery.adoption import about
-from braidlog.metarepo.recovery.fault_recording import FaultRecording
-from braidlog.metarepo.recovery.faults import first, holds, listable
-from braidlog.metarepo.repository import Repository
-from braidlog.metarepo.state import FaultState
+from braidlog.metarepo.leader.fault_recording import FaultRecording
+from braidlog.metarepo.machine.adoption import about
+from braidlog.metarepo.machine.faults import first, holds, listable
+from braidlog.metarepo.machine.repository import Repository
+from braidlog.metarepo.machine.state import FaultState
 from braidlog.wire import commands
 from braidlog.wire.commands import ChangeFaults, OfferReplicas, StoredReplica
 from braidlog.wire.messages import Faults, Recorded, Report, StreamConfig, StreamStatus

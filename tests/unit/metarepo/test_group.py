@@ -13,9 +13,9 @@ from braidlog.errors import (
 from braidlog.logstream.states import ReplicaState
 from braidlog.metarepo.events import Event
 from braidlog.metarepo.group import GroupEffects, MetadataMember
-from braidlog.metarepo.leadership import takers
-from braidlog.metarepo.settings import GroupSettings
-from braidlog.metarepo.state import State
+from braidlog.metarepo.leader.leadership import takers
+from braidlog.metarepo.leader.settings import GroupSettings
+from braidlog.metarepo.machine.state import State
 from braidlog.metarepo.waiting import Answer
 from braidlog.raft import (
     Base,

@@ -1,7 +1,7 @@
 """Whom the leader sends what, how often, and in which order."""
 
 from braidlog.logstream.states import ReplicaState
-from braidlog.metarepo.publisher import CUTS_MAX, Publisher, PublisherSettings
+from braidlog.metarepo.leader.publisher import CUTS_MAX, Publisher, PublisherSettings
 from braidlog.wire.commands import Reconfigure
 from braidlog.wire.messages import Report, StreamReport, StreamStatus
 from braidlog.wire.results import Refused

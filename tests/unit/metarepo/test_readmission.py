@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from braidlog.errors import InvalidArgumentError, NodeIdentityError, NotReadyError
-from braidlog.metarepo.nodes import require_identity
+from braidlog.metarepo.machine.nodes import require_identity
 from braidlog.wire import commands
 from braidlog.wire.commands import AdmitNode, ReadmitNode, RegisterNode
 from braidlog.wire.messages import Recorded, Report, StreamStatus

@@ -12,9 +12,9 @@ from braidlog.errors import (
     InvalidArgumentError,
     NotFoundError,
 )
-from braidlog.metarepo import cursors, logs, nodes, repository, streams
-from braidlog.metarepo.errors import RepositoryInvariantError
-from braidlog.metarepo.repository import Repository
+from braidlog.metarepo.machine import cursors, logs, nodes, repository, streams
+from braidlog.metarepo.machine.errors import RepositoryInvariantError
+from braidlog.metarepo.machine.repository import Repository
 from braidlog.wire import commands
 from braidlog.wire.messages import StreamStatus
 from braidlog.wire.results import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from braidlog.metarepo.retention import SIZES_MAX
+from braidlog.metarepo.machine.retention import SIZES_MAX
 from braidlog.wire import commands
 from braidlog.wire.results import Result, Trimmed
 from unit.metarepo.bench import LOG, Bench, one_cut

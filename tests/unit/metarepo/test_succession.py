@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 from braidlog.faultlog.configuration import Configuration
-from braidlog.metarepo.recovery.adoption import about
-from braidlog.metarepo.recovery.succession import (
+from braidlog.metarepo.machine.adoption import about
+from braidlog.metarepo.machine.repository import Repository
+from braidlog.metarepo.machine.state import State, decode_state
+from braidlog.metarepo.succession import (
     Copy,
     Recovered,
     base_of,
     recover,
     seed_of,
 )
-from braidlog.metarepo.repository import Repository
-from braidlog.metarepo.state import State, decode_state
 from braidlog.raft import Base, Entry, EntryKind, HardState, Membership, Stored, codec
 from braidlog.wire import commands
 from braidlog.wire.commands import Command, OfferReplicas, StoredReplica

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from braidlog.errors import InvalidArgumentError
-from braidlog.metarepo.voters import next_change
+from braidlog.metarepo.leader.voters import next_change
 from braidlog.wire.commands import RegisterNode, SetVoter
 from unit.metarepo.test_group import Lone
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from braidlog.errors import CorruptionError, NodeIdentityError
-from braidlog.metarepo.repository import Repository
+from braidlog.metarepo.machine.repository import Repository
 from braidlog.node.peers.identity import Identity, begin_incarnation, note_bound
 from braidlog.node.peers.peer_identity import PeerIdentity
 from braidlog.store.node_store import NodeStore

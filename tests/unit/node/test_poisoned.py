@@ -12,7 +12,7 @@ import pytest
 
 from braidlog.errors import InternalError, InvalidArgumentError, LogError
 from braidlog.logstream import sequencer
-from braidlog.metarepo.leadership import Leadership
+from braidlog.metarepo.leader.leadership import Leadership
 from braidlog.node.config import NodeConfig
 from braidlog.node.leader import retention
 from braidlog.node.server import NodeServer

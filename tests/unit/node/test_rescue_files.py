@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from braidlog.errors import CorruptionError, NewerFormatError, NotFoundError
-from braidlog.metarepo.recovery.succession import Copy, Seed
+from braidlog.metarepo.succession import Copy, Seed
 from braidlog.node.repository.raft_log import GroupLog
 from braidlog.node.rescue.files import digest_of, read_copy, read_seed, write_seed
 from braidlog.node.rescue.ring import write_locked

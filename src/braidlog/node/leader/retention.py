@@ -1,8 +1,8 @@
 """Says what retention may let go of, for the streams that this node is primary of.
 
 The metadata repository decides: a log has many streams, and no node sees all of them
-(`braidlog.metarepo.retention`). What was said is said again when it changed, and from
-time to time all the same, because a pin that held it may be gone.
+(`braidlog.metarepo.machine.retention`). What was said is said again when it changed,
+and from time to time all the same, because a pin that held it may be gone.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from braidlog.errors import InvalidArgumentError, LogError
-from braidlog.metarepo.retention import SIZES_MAX
+from braidlog.metarepo.machine.retention import SIZES_MAX
 from braidlog.node.config import NodeConfig
 from braidlog.node.replication.primary import Primary
 from braidlog.node.requests.forwarding import Execution

@@ -20,9 +20,9 @@ from dataclasses import replace
 from typing import Final
 
 from braidlog.errors import NodeIdentityError
-from braidlog.metarepo.nodes import require_identity
-from braidlog.metarepo.repository import Repository
-from braidlog.metarepo.state import NodeState, State
+from braidlog.metarepo.machine.nodes import require_identity
+from braidlog.metarepo.machine.repository import Repository
+from braidlog.metarepo.machine.state import NodeState, State
 from braidlog.node.peers.identity import Identity, note_bound
 from braidlog.store.node_store import NodeStore
 from braidlog.wire.messages import Hello, Metadata

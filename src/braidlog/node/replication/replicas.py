@@ -26,7 +26,7 @@ from braidlog.logstream.effects import Limits
 from braidlog.logstream.replica import Replica
 from braidlog.logstream.states import ReplicaState
 from braidlog.metarepo.events import Event, Value
-from braidlog.metarepo.recovery.adoption import about
+from braidlog.metarepo.machine.adoption import about
 from braidlog.node.metrics.event_log import tell
 from braidlog.node.metrics.latency import Latencies
 from braidlog.node.metrics.status import ReplicaStatus

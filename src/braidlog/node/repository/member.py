@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import Final, TypeAlias
 
 from braidlog.metarepo.group import MetadataMember
-from braidlog.metarepo.liveness import LivenessSettings
-from braidlog.metarepo.settings import GroupSettings
+from braidlog.metarepo.leader.liveness import LivenessSettings
+from braidlog.metarepo.leader.settings import GroupSettings
 from braidlog.metarepo.waiting import Answer
 from braidlog.node.config import NodeConfig
 from braidlog.node.metrics.event_log import tell

@@ -6,7 +6,7 @@ one begins with in the file ``RESCUED``, whose digest the fault log names:
     0   u32     magic   "BRSC"
     4   u32     format  1
     8   u8[32]  digest  BLAKE2b-256 of what follows
-    40          MessagePack: `metarepo.recovery.succession.Seed`
+    40          MessagePack: `metarepo.succession.Seed`
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import msgspec
 
 from braidlog import _native, durable
 from braidlog.errors import CorruptionError, NewerFormatError, UnavailableError
-from braidlog.metarepo.recovery.succession import Copy, Seed
+from braidlog.metarepo.succession import Copy, Seed
 from braidlog.node.repository.raft_log import entries_of, hard_name
 from braidlog.raft import Entry, Stored, codec
 from braidlog.store.node_store import GROUP_PREFIX

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from braidlog.errors import InvalidArgumentError
 from braidlog.faultlog.record import NO_DIGEST, FaultRecord
-from braidlog.metarepo.recovery.succession import base_of
+from braidlog.metarepo.succession import base_of
 from braidlog.node.config import NodeConfig
 from braidlog.node.repository.member import FIRST_GROUP
 from braidlog.node.rescue.files import read_seed

@@ -21,7 +21,7 @@ from braidlog.faultlog.record import FaultRecord
 from braidlog.faultlog.rule import Unreadable
 from braidlog.logstream.storage import CommitContext, StoredStream
 from braidlog.metarepo.lastcuts import last_commits
-from braidlog.metarepo.recovery.succession import Copy, Recovered, recover_members
+from braidlog.metarepo.succession import Copy, Recovered, recover_members
 from braidlog.node.rescue.files import read_copy
 from braidlog.store.merge import Standing
 from braidlog.store.rawstreams import Run

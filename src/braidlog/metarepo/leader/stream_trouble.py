@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from braidlog.metarepo.survey import BROKEN, StreamView, Survey
+from braidlog.metarepo.leader.survey import BROKEN, StreamView, Survey
 from braidlog.wire.commands import Command, DropLearner, Reconfigure
 
 __all__ = ["StreamTrouble"]

@@ -13,10 +13,10 @@ or learners that had nearly everything. `holders` are replicas, at least one.
 from __future__ import annotations
 
 from braidlog.errors import FencedError, InvalidArgumentError, NotFoundError
-from braidlog.metarepo.errors import check
-from braidlog.metarepo.nodes import require_node
-from braidlog.metarepo.recovery import faults
-from braidlog.metarepo.state import EPOCHS_MAX, REPLICAS_MAX, State, StreamState
+from braidlog.metarepo.machine import faults
+from braidlog.metarepo.machine.errors import check
+from braidlog.metarepo.machine.nodes import require_node
+from braidlog.metarepo.machine.state import EPOCHS_MAX, REPLICAS_MAX, State, StreamState
 from braidlog.wire.commands import (
     AddLearner,
     DropLearner,

@@ -9,7 +9,7 @@ Entries that are not known to be committed are kept: a leader would have done th
 
 The state that comes out of it is a `Seed`. The repository that begins anew has it
 beside its own, empty one, and takes logs and streams out of it when all valid nodes
-have said what they hold: `braidlog.metarepo.recovery.adoption`.
+have said what they hold: `braidlog.metarepo.machine.adoption`.
 
 *Invariants.* A group of a later fault epoch comes before all of earlier ones: it was
 made from them. The same copies give the same seed.
@@ -26,9 +26,9 @@ import msgspec
 
 from braidlog.faultlog.configuration import Configuration
 from braidlog.faultlog.record import FaultRecord
-from braidlog.metarepo.recovery.faults import first
-from braidlog.metarepo.repository import Repository
-from braidlog.metarepo.state import State, decode_state, encode_state
+from braidlog.metarepo.machine.faults import first
+from braidlog.metarepo.machine.repository import Repository
+from braidlog.metarepo.machine.state import State, decode_state, encode_state
 from braidlog.raft import Base, Entry, EntryKind, Membership, Stored
 from braidlog.raft.log import memberships_of
 from braidlog.raft.quorum import agreed, holds

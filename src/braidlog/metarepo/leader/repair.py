@@ -1,6 +1,6 @@
 """What to do for one stream: the next change that repairs it, if there is one.
 
-The theory is at the head of `braidlog.metarepo.controller`.
+The theory is at the head of `braidlog.metarepo.leader.controller`.
 """
 
 from __future__ import annotations
@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from braidlog.logstream.states import ReplicaState
-from braidlog.metarepo.placement import Loads
-from braidlog.metarepo.recovery.faults import holds
-from braidlog.metarepo.state import REPLICAS_MAX, StreamState
-from braidlog.metarepo.streams import fewest_replicas
-from braidlog.metarepo.survey import BROKEN, StreamView, Survey
+from braidlog.metarepo.leader.survey import BROKEN, StreamView, Survey
+from braidlog.metarepo.machine.faults import holds
+from braidlog.metarepo.machine.placement import Loads
+from braidlog.metarepo.machine.state import REPLICAS_MAX, StreamState
+from braidlog.metarepo.machine.streams import fewest_replicas
 from braidlog.wire.commands import AddLearner, Command, DropLearner, Reconfigure
 
 __all__ = ["Repair"]

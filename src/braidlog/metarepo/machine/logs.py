@@ -9,10 +9,10 @@ from braidlog.errors import (
     NotFoundError,
     TooLargeError,
 )
-from braidlog.metarepo.nodes import require_node
-from braidlog.metarepo.placement import place
-from braidlog.metarepo.recovery import faults
-from braidlog.metarepo.state import (
+from braidlog.metarepo.machine import faults
+from braidlog.metarepo.machine.nodes import require_node
+from braidlog.metarepo.machine.placement import place
+from braidlog.metarepo.machine.state import (
     LOGS_MAX,
     NAME_BYTES_MAX,
     OPTIONS_BYTES_MAX,

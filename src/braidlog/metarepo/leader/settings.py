@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from braidlog.metarepo.controller import ControllerSettings
-from braidlog.metarepo.liveness import LivenessSettings
-from braidlog.metarepo.publisher import PublisherSettings
+from braidlog.metarepo.leader.controller import ControllerSettings
+from braidlog.metarepo.leader.liveness import LivenessSettings
+from braidlog.metarepo.leader.publisher import PublisherSettings
 
 __all__ = ["GroupSettings"]
 

@@ -11,16 +11,16 @@ stream gets nothing but in the epoch that the cut was computed for.
 from __future__ import annotations
 
 from braidlog.errors import FencedError, InvalidArgumentError
-from braidlog.metarepo.errors import check
-from braidlog.metarepo.logs import require_log
-from braidlog.metarepo.state import (
+from braidlog.metarepo.machine.errors import check
+from braidlog.metarepo.machine.logs import require_log
+from braidlog.metarepo.machine.state import (
     HISTORY_CUTS_MAX,
     HISTORY_CUTS_MIN,
     LogState,
     State,
     StreamState,
 )
-from braidlog.metarepo.streams import require_stream
+from braidlog.metarepo.machine.streams import require_stream
 from braidlog.wire.commands import Cut
 from braidlog.wire.messages import LogCut, StreamRun, StreamStatus
 from braidlog.wire.results import Committed

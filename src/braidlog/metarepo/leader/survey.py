@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from braidlog.logstream.states import ReplicaState
-from braidlog.metarepo.collector import Collector
-from braidlog.metarepo.state import State, StreamState
+from braidlog.metarepo.leader.collector import Collector
+from braidlog.metarepo.machine.state import State, StreamState
 from braidlog.wire.messages import StreamReport
 
 __all__ = ["BROKEN", "StreamView", "Survey"]

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 
 from braidlog.errors import InvalidArgumentError, UnavailableError
-from braidlog.metarepo.state import State
+from braidlog.metarepo.machine.state import State
 
 __all__ = ["Loads", "place", "require_nodes"]
 

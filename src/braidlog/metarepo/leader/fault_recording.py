@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from braidlog.faultlog.configuration import MEMBERS_MAX
-from braidlog.metarepo.collector import Collector
-from braidlog.metarepo.recovery import faults
-from braidlog.metarepo.state import FaultState, State
+from braidlog.metarepo.leader.collector import Collector
+from braidlog.metarepo.machine import faults
+from braidlog.metarepo.machine.state import FaultState, State
 from braidlog.wire.commands import ChangeFaults
 from braidlog.wire.messages import Faults, Recorded
 

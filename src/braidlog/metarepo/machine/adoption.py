@@ -3,7 +3,7 @@
 *Theory of operation.* The rescue wrote a configuration to the valid nodes. Each says
 what replicas it has, with the last configuration under which each became a member of
 an epoch. When all have, the logs and streams are made of that and of what the rescue
-carried over of the repository before (`braidlog.metarepo.recovery.succession`). A
+carried over of the repository before (`braidlog.metarepo.succession`). A
 stream goes on with those that are members of its newest epoch, in the next one. Every
 one of them holds all that was acknowledged; so what all of them hold is committed, by
 one cut for each log behind the cuts that are known, and the rest was never
@@ -23,8 +23,8 @@ from typing import Final
 import msgspec
 
 from braidlog.errors import FencedError, InvalidArgumentError
-from braidlog.metarepo.nodes import require_node
-from braidlog.metarepo.state import (
+from braidlog.metarepo.machine.nodes import require_node
+from braidlog.metarepo.machine.state import (
     EPOCHS_MAX,
     STREAMS_MAX,
     LogState,

@@ -16,9 +16,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from braidlog.errors import InvalidArgumentError
-from braidlog.metarepo.logs import advance, live_pins, require_log
-from braidlog.metarepo.state import State, StreamState
-from braidlog.metarepo.streams import require_stream
+from braidlog.metarepo.machine.logs import advance, live_pins, require_log
+from braidlog.metarepo.machine.state import State, StreamState
+from braidlog.metarepo.machine.streams import require_stream
 from braidlog.wire.commands import Retain
 from braidlog.wire.results import Trimmed
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from braidlog.errors import InvalidArgumentError, NotFoundError, TooLargeError
-from braidlog.metarepo.logs import require_log
-from braidlog.metarepo.state import (
+from braidlog.metarepo.machine.logs import require_log
+from braidlog.metarepo.machine.state import (
     CURSORS_MAX,
     NAME_BYTES_MAX,
     PRODUCERS_MAX,

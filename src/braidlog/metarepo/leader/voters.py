@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from braidlog.metarepo.state import State
+from braidlog.metarepo.machine.state import State
 from braidlog.raft import Change
 from braidlog.raft.core import Core
 from braidlog.raft.progress import Mode

@@ -26,12 +26,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
-from braidlog.metarepo.collector import Collector
 from braidlog.metarepo.events import Event, EventName, Value
-from braidlog.metarepo.repair import Repair
-from braidlog.metarepo.state import State, StreamState
-from braidlog.metarepo.stream_trouble import StreamTrouble
-from braidlog.metarepo.survey import Survey
+from braidlog.metarepo.leader.collector import Collector
+from braidlog.metarepo.leader.repair import Repair
+from braidlog.metarepo.leader.stream_trouble import StreamTrouble
+from braidlog.metarepo.leader.survey import Survey
+from braidlog.metarepo.machine.state import State, StreamState
 from braidlog.wire.commands import (
     AddLearner,
     Command,

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from braidlog.logstream.states import ReplicaState
-from braidlog.metarepo.collector import Collector
-from braidlog.metarepo.repository import Repository
-from braidlog.metarepo.state import HISTORY_CUTS_MIN, LogState, StreamState
+from braidlog.metarepo.leader.collector import Collector
+from braidlog.metarepo.machine.repository import Repository
+from braidlog.metarepo.machine.state import HISTORY_CUTS_MIN, LogState, StreamState
 from braidlog.wire.messages import Commit, Configure, LogCut, Report, StreamReport
 
 __all__ = ["Publisher", "PublisherSettings"]

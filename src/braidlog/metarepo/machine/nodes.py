@@ -11,8 +11,8 @@ from braidlog.errors import (
     TooLargeError,
 )
 from braidlog.faultlog.configuration import MEMBERS_MAX
-from braidlog.metarepo.recovery import faults
-from braidlog.metarepo.state import NAME_BYTES_MAX, NODES_MAX, NodeState, State
+from braidlog.metarepo.machine import faults
+from braidlog.metarepo.machine.state import NAME_BYTES_MAX, NODES_MAX, NodeState, State
 from braidlog.wire.commands import DrainNode, RegisterNode, RemoveNode, SetVoter
 from braidlog.wire.results import Done
 

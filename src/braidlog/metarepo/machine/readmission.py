@@ -16,8 +16,8 @@ this node has, so the vote that the new directory might give could elect nobody.
 from __future__ import annotations
 
 from braidlog.errors import InvalidArgumentError, NotReadyError
-from braidlog.metarepo.nodes import require_node
-from braidlog.metarepo.state import State
+from braidlog.metarepo.machine.nodes import require_node
+from braidlog.metarepo.machine.state import State
 from braidlog.wire.commands import AdmitNode, ReadmitNode
 from braidlog.wire.results import Done
 

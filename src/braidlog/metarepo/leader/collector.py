@@ -19,7 +19,7 @@ from typing import Final
 from msgspec import Struct
 
 from braidlog.logstream.states import ReplicaState
-from braidlog.metarepo.state import State, StreamState
+from braidlog.metarepo.machine.state import State, StreamState
 from braidlog.wire.commands import Cut
 from braidlog.wire.messages import LogCut, Report, StreamReport, StreamRun, StreamStatus
 

@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable
 
 from braidlog.errors import FencedError, InvalidArgumentError, UnavailableError
 from braidlog.faultlog.configuration import MEMBERS_MAX, Configuration
-from braidlog.metarepo.state import FaultState, State, StreamState
+from braidlog.metarepo.machine.state import FaultState, State, StreamState
 from braidlog.wire.commands import ChangeFaults
 from braidlog.wire.results import Done
 

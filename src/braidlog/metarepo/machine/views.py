@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from braidlog.metarepo.state import LogState, State, StreamState
-from braidlog.metarepo.streams import require_stream
+from braidlog.metarepo.machine.state import LogState, State, StreamState
+from braidlog.metarepo.machine.streams import require_stream
 from braidlog.wire.messages import LogInfo, NodeInfo, StreamConfig, StreamInfo
 
 __all__ = ["Judge", "Standing", "config", "logs", "nodes", "streams_of"]

@@ -6,8 +6,8 @@ cannot be done is refused: that is a result too, and changes nothing. A snapshot
 state as bytes; a repository that is restored from it goes on as the one it was taken
 of.
 
-*Invariants.* Those of `braidlog.metarepo.state`. Indexes rise. A call identity is
-executed once as long as it is among the last `CALLS_MAX`, and their results have not
+*Invariants.* Those of `braidlog.metarepo.machine.state`. Indexes rise. A call identity
+is executed once as long as it is among the last `CALLS_MAX`, and their results have not
 more than `CALL_BYTES_MAX`.
 """
 
@@ -17,18 +17,20 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from braidlog.errors import CorruptionError, LogError
-from braidlog.metarepo import (
+from braidlog.metarepo.machine import (
+    adoption,
     cursors,
     cuts,
+    faults,
     logs,
     nodes,
+    readmission,
     retention,
     streams,
     views,
 )
-from braidlog.metarepo.errors import RepositoryInvariantError, check
-from braidlog.metarepo.recovery import adoption, faults, readmission
-from braidlog.metarepo.state import (
+from braidlog.metarepo.machine.errors import RepositoryInvariantError, check
+from braidlog.metarepo.machine.state import (
     CALL_BYTES_MAX,
     CALLS_MAX,
     State,

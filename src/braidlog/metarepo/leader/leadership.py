@@ -17,20 +17,20 @@ import msgspec
 from braidlog.errors import InvalidArgumentError, NotReadyError, UnauthorizedError
 from braidlog.logstream.states import ReplicaState
 from braidlog.metarepo.admission import Room, require_names
-from braidlog.metarepo.collector import Collector
-from braidlog.metarepo.controller import Controller
 from braidlog.metarepo.events import Event, Facts, Value, facts_of, happened
-from braidlog.metarepo.liveness import Liveness
-from braidlog.metarepo.logs import require_shape
-from braidlog.metarepo.placement import place, require_nodes
-from braidlog.metarepo.publisher import Publisher
-from braidlog.metarepo.recovery.fault_recording import FaultRecording
-from braidlog.metarepo.recovery.readmission import is_free
-from braidlog.metarepo.repository import Repository
-from braidlog.metarepo.settings import GroupSettings
-from braidlog.metarepo.state import STREAMS_OF_LOG_MAX, State, StreamState
-from braidlog.metarepo.views import Standing
-from braidlog.metarepo.voters import next_change
+from braidlog.metarepo.leader.collector import Collector
+from braidlog.metarepo.leader.controller import Controller
+from braidlog.metarepo.leader.fault_recording import FaultRecording
+from braidlog.metarepo.leader.liveness import Liveness
+from braidlog.metarepo.leader.publisher import Publisher
+from braidlog.metarepo.leader.settings import GroupSettings
+from braidlog.metarepo.leader.voters import next_change
+from braidlog.metarepo.machine.logs import require_shape
+from braidlog.metarepo.machine.placement import place, require_nodes
+from braidlog.metarepo.machine.readmission import is_free
+from braidlog.metarepo.machine.repository import Repository
+from braidlog.metarepo.machine.state import STREAMS_OF_LOG_MAX, State, StreamState
+from braidlog.metarepo.machine.views import Standing
 from braidlog.raft import (
     ChangeRefusedError,
     Entry,
