@@ -28,46 +28,54 @@ class ClientSettings:
     """Limits and timeouts of a client: sizes in bytes, times in seconds."""
 
     timeout_s: float = 30.0
-    """How long an append or command may take, repeats included."""
+    """Longest time of an append or command, retries included."""
     attempt_timeout_s: float = 5.0
-    """How long one attempt may take before it is made again elsewhere."""
+    """Longest time of one attempt; then the client tries another node."""
     hedge_s: float = 0.25
-    """How long a node may take for metadata or a command until another is asked too."""
+    """After this time without an answer to a request for metadata or a command, the
+    client asks a second node too."""
     connect_timeout_s: float = 3.0
+    """Longest time to open one connection."""
     refused_s: float = 1.5
-    """How long the first contact goes on while every address refuses connections."""
+    """Longest time of the first contact while every address refuses connections."""
     linger_s: float = 0.0
-    """How long the first record of a batch waits for others when nothing is under
-    way."""
+    """Longest time that the first record of a batch waits for others while no batch is
+    in flight."""
     batch_bytes_max: int = 1 << 20
-    """Each batch costs a round of messages between the nodes, so few large ones are
-    cheap; whoever reads one record of a batch has to read all of it."""
+    """Bytes at which a batch is closed. Each batch costs a round of messages between
+    the nodes, so few large batches are cheap; but to read one record of a batch, a
+    reader has to read all of it."""
     batch_records_max: int = 16384
+    """Records at which a batch is closed."""
     record_bytes_max: int = 15 << 20
-    """One record must fit a frame, whatever its size is once encoded."""
+    """Largest record. One record must fit a frame after it is encoded."""
     in_flight_max: int = 4
-    """Full batches of one stream that are under way, at most 7."""
+    """Largest number of full batches of one stream in flight, at most 7."""
     outstanding_bytes_max: int = 64 << 20
-    """What was appended and is not settled, per log; appends wait for room."""
+    """Bytes of one log that may be appended without an outcome yet; further appends
+    wait."""
     read_node: int = 0
-    """Read records from this node only, to compare replicas; 0 for any."""
+    """Read records from this node only, to compare replicas; 0 for any node."""
     prefetch_bytes: int = 4 << 20
-    """What a reader keeps of each stream ahead of what was asked for."""
+    """Bytes of each stream that a subscription or a read buffers ahead."""
     poll_s: float = 10.0
-    """How long a node may hold back an answer because there is nothing new."""
+    """Longest time that a node may delay an answer about metadata without a change."""
     read_wait_s: float = 2.0
-    """The same for reads; another replica, which may know more, is asked then."""
+    """Longest time that a node may delay the answer to a read without new records; then
+    the client asks another replica, which may have more."""
     metadata_pause_s: float = 0.1
-    """Shortest time between two answers of the watch over the metadata."""
+    """Shortest time between two answers about changes of the metadata."""
     retry_first_s: float = 0.02
+    """Pause before the first retry; later pauses grow."""
     retry_max_s: float = 1.0
+    """Longest pause between retries."""
     entropy: Callable[[int], bytes] = field(default=secrets.token_bytes)
-    """Gives so many random bytes."""
+    """Return the given number of random bytes."""
     clock: Callable[[], int] = field(default=_now_us)
     """Microseconds since the Unix epoch, for timestamps of records."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be meant."""
+        """Refuse values out of range."""
         for name in self.__dataclass_fields__:
             value = getattr(self, name)
             if callable(value):
@@ -89,7 +97,7 @@ class ClientSettings:
 
     @property
     def producer_limits(self) -> ProducerLimits:
-        """When batches are closed."""
+        """The limits of the producer."""
         return ProducerLimits(
             linger_s=self.linger_s,
             batch_bytes_max=self.batch_bytes_max,

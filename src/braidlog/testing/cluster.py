@@ -1,8 +1,7 @@
 """A cluster of real processes on this machine, for tests and for `braidlog up`.
 
-Every node is a `braidlog serve` of its own, with a directory, a settings file and a log
-file under one directory. A process is only ever ended by the number it was started
-with.
+Every node is a process of `braidlog serve`, with a data directory, a settings file and
+a log file below one directory. Only processes that this module started are ended.
 """
 
 from __future__ import annotations
@@ -55,9 +54,10 @@ class LocalCluster(Closable):
 
     If this process is killed and cannot stop them, they stop by themselves.
 
-    With a `directory` the nodes keep their data there, and find it again; else it is a
-    temporary one. `settings` are sections of the settings file that all nodes get.
-    `program` is the module that is run, with the arguments of `braidlog`.
+    With a `directory` the nodes keep their data there, also for the next start;
+    otherwise it is in a temporary directory. `settings` are sections of the settings
+    file that all nodes get. `program` is the module to run, with the arguments of
+    `braidlog`.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class LocalCluster(Closable):
 
     @property
     def seeds(self) -> str:
-        """Return what `braidlog.connect_async` takes."""
+        """Return the addresses of all nodes, for `braidlog.connect`."""
         return ",".join(self.address(node) for node in self.nodes)
 
     def address(self, node: int) -> str:
@@ -186,7 +186,7 @@ class LocalCluster(Closable):
             )
 
     def is_running(self, node: int) -> bool:
-        """Tell whether the process of a node lives."""
+        """Return whether the process of a node runs."""
         process = self._processes.get(node)
         return process is not None and process.poll() is None
 
@@ -220,10 +220,10 @@ class LocalCluster(Closable):
         self.start(node)
 
     def wait_ready(self, *nodes: int, timeout: float = 30.0) -> None:
-        """Wait until these nodes, or all, say that they serve.
+        """Wait until these nodes, or all of them, are ready.
 
         Raises:
-            UnavailableError: one of them ended; the message has its last words.
+            UnavailableError: one of them ended; the message has its last log line.
             DeadlineError: one of them is not ready in time.
         """
         deadline = time.monotonic() + timeout
@@ -238,7 +238,7 @@ class LocalCluster(Closable):
                 time.sleep(_POLL_S)
 
     def is_ready(self, node: int) -> bool:
-        """Tell whether a node says that it serves."""
+        """Return whether a node reports that it is ready."""
         url = f"{self.http(node)}/ready"
         try:
             with urllib.request.urlopen(url, timeout=2) as answer:  # noqa: S310, RUF100
@@ -247,7 +247,7 @@ class LocalCluster(Closable):
             return False
 
     def close(self) -> None:
-        """Stop every node, by SIGKILL if it does not want to, or on an interrupt."""
+        """Stop every node; with SIGKILL if it does not stop in time, or on Ctrl-C."""
         for node in self.nodes:
             if self.is_running(node):
                 self.send(node, signal.SIGCONT)
