@@ -129,6 +129,7 @@ impl Orders {
 
     /// Say that a stream belongs to a log.
     pub fn register(&mut self, state: &State, stream: u32, log: u128) {
+        // Each segment repeats it.
         if self.log_of(stream) == Some(log) {
             return;
         }
@@ -184,6 +185,7 @@ impl Orders {
     /// knows least; of several the one with most bytes.
     pub fn next_to_leave(&self, stream: u32, bytes: u64) -> Option<(u32, Order)> {
         let shared = self.overfull(stream, bytes)?;
+        // The stream that knows least keeps the records of all others pending.
         let weight = |number: &u32| {
             let member = &self.members[number];
             let more = if *number == stream { bytes } else { 0 };
@@ -214,6 +216,7 @@ impl Orders {
             .filter(|member| member.from == 0)?;
         let furthest = self.logs.get(&member.log);
         let furthest = furthest.and_then(|shared| shared.known.last_key_value());
+        // Otherwise it could still get a record that comes before one that a reader has given out.
         let first = furthest.is_none_or(|(known, _)| member.known >= *known);
         (first && !self.silent).then(|| self.order(member))
     }
@@ -255,6 +258,7 @@ impl Orders {
             return;
         };
         while let Some(piece) = member.uncommitted.front().filter(|piece| piece.end <= end) {
+            // A batch is settled once its last record is, so the others count as if they were that one.
             let (begin, end) = (last_glsn, last_glsn);
             let bytes = piece.bytes;
             member.committed.push_back(Piece { begin, end, bytes });
@@ -320,6 +324,7 @@ impl Orders {
     fn said(&mut self, state: &State, header: &FrameHeader, order: &Order) {
         let (stream, from) = (header.stream, header.llsn);
         self.register(state, stream, order.log);
+        // The stream leaves, or joins at another place. A repeated join changes nothing.
         if from == 0 || self.from(stream) != from {
             self.leave(stream);
         }

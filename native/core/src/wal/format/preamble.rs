@@ -140,6 +140,7 @@ impl State {
                 return Err(take.error("a stream is there twice"));
             }
         }
+        // A log has one stream, and no stream is without a log.
         let named: BTreeSet<u32> = state.logs.values().map(|log| log.stream).collect();
         if named.len() != state.logs.len() || !named.iter().eq(state.streams.keys()) {
             return Err(take.error("logs and streams do not pair up"));
@@ -187,9 +188,11 @@ fn decode_stream(take: &mut Take<'_>) -> Result<(u32, Stream)> {
     }
     let ordered =
         1 <= stream.low && stream.low <= stream.committed && stream.committed <= stream.next;
+    // The invariants of a stream. All later checks of changes rely on them.
     if !ordered || stream.next >= NUMBER_MAX {
         return Err(take.error("stream range is out of order"));
     }
+    // Without commit frames durable means committed.
     if !stream.explicit_commit && stream.committed != stream.next {
         return Err(take.error("records without commits are not committed"));
     }
@@ -197,6 +200,7 @@ fn decode_stream(take: &mut Take<'_>) -> Result<(u32, Stream)> {
     if !fits(context.glsn_begin, context.length) || !fits(context.llsn_begin, context.length) {
         return Err(take.error("commit is out of range"));
     }
+    // Such a window would answer a repeat with a position that no record has yet.
     if !stream.producers.is_within(stream.next) {
         return Err(take.error("producer window goes beyond its stream"));
     }

@@ -12,10 +12,10 @@
 //! long as nothing of the latest is committed, and of the runs that are dropped for room the next one is
 //! always committed. A rollback cuts both.
 //!
-//! # Who is forgotten
+//! # Producers that are forgotten
 //!
-//! Of producers that are forgotten is kept where the last record of any of them ended. Where that is
-//! nowhere, who is not known has stored nothing.
+//! Of all producers that are forgotten one number is kept: where the last record of any of them ended. If there
+//! is none, a producer that is not known has stored nothing.
 //!
 //! # Invariants
 //!
@@ -40,7 +40,7 @@ use window::{Run, Window, encode_runs};
 pub const RUNS_MAX: usize = 8;
 
 /// Encoded bytes of all windows of a stream: what 256 full ones take. When there is no more room the
-/// oldest runs go first, of whoever has several: what they stored is still known to be stored, only
+/// oldest runs go first, of producers that have several: what they stored is still known to be stored, only
 /// not where. Then the least recently active producer is forgotten.
 pub const PRODUCERS_BYTES_MAX: usize = 52 << 10;
 
@@ -53,7 +53,7 @@ const WINDOW_BYTES: usize = 8 + 4 + 4;
 /// Encoded bytes of a run.
 const RUN_BYTES: usize = 3 * 8;
 
-/// Those who were forgotten stored something from here on.
+/// Producers that were forgotten have stored something from here on.
 const FORGOTTEN_LLSN: u64 = 1;
 
 /// Who appends, and which record is the first.
@@ -102,6 +102,7 @@ impl Pending {
         count: u64,
     ) -> Result<Admission> {
         if producer.id != self.producer.id {
+            // The open batch has records of one producer. For all others the windows are up to date.
             return placed.admit(producer, sequence, count);
         }
         check_sequence(producer, sequence, count)?;
@@ -109,18 +110,23 @@ impl Pending {
             return enter(self.producer.epoch, producer, sequence);
         }
         if sequence == self.next() {
+            // It goes on where the open batch ends.
             return Ok(Admission::New);
         }
         if sequence + count > self.next() {
+            // Records between are missing, or it repeats some and adds others.
             return Err(gap(sequence, self.next()));
         }
         if sequence >= self.sequence {
+            // All of it is in the open batch.
             return Ok(Admission::Repeat(self.llsn + (sequence - self.sequence)));
         }
         if sequence + count <= self.sequence {
+            // All of it comes before the open batch.
             return placed.admit(producer, sequence, count);
         }
-        // Stored with one another only if what comes before it ends where it begins.
+        // It begins before the open batch and ends in it. There is one position to answer with only if the two
+        // lie side by side.
         let before = self.sequence - sequence;
         match placed.admit(producer, sequence, before)? {
             Admission::Repeat(llsn) if llsn + before == self.llsn => Ok(Admission::Repeat(llsn)),
@@ -193,32 +199,38 @@ impl Producers {
     pub fn admit(&self, producer: ProducerId, sequence: u64, count: u64) -> Result<Admission> {
         check_sequence(producer, sequence, count)?;
         let Some(window) = self.windows.get(&producer.id) else {
+            // Nothing is known of it. Its first record must be 1, or earlier ones would be missing.
             return begin(sequence);
         };
         if producer.epoch != window.epoch() {
+            // Another incarnation: an older one is fenced, a newer one begins at 1.
             return enter(window.epoch(), producer, sequence);
         }
         let (next, runs) = (window.next(), window.latest());
         if sequence == next {
+            // The usual case.
             return Ok(Admission::New);
         }
         if sequence + count > next {
+            // Records between are missing, or it repeats some and adds others: neither can be stored as it is.
             return Err(gap(sequence, next));
         }
         let first = runs.first().map_or(next, |run| run.sequence);
         if sequence < first {
+            // It was stored, but its position is forgotten. Storing it again would duplicate it.
             return Err(Error::SequenceExpired { sequence, first });
         }
         let holds =
             |run: &&Run| run.sequence <= sequence && sequence + count <= run.sequence + run.count;
         match runs.iter().find(holds) {
             Some(run) => Ok(Admission::Repeat(run.llsn + (sequence - run.sequence))),
+            // Its records were stored by appends that lie apart, so no one position is the answer.
             None => Err(several(sequence, count)),
         }
     }
 
-    /// Whether the producer is not known and may have stored records all the same. Who repeats an append
-    /// of unknown outcome must not store it then.
+    /// Whether the producer is not known and may have stored records all the same. An append of unknown outcome
+    /// must not be repeated then.
     pub fn may_have_forgotten(&self, id: u64) -> bool {
         self.forgotten > 0 && !self.windows.contains_key(&id)
     }
@@ -271,8 +283,10 @@ impl Producers {
         };
         self.windows.entry(id).or_default();
         self.change(id, |window| window.push(run, committed));
+        // The windows stand in every preamble, so their size is bounded.
         while self.bytes() > PRODUCERS_BYTES_MAX {
-            // Who has just stored may be the only one with several.
+            // First old runs go, then producers: without its run a repeat is still known to be one. The producer
+            // that has just stored may be the only one with several runs.
             let others = self.runs - self.windows.len();
             let window = self.windows.get(&id);
             if others == 1 && window.is_some_and(|window| window.can_shorten(committed)) {
@@ -329,7 +343,7 @@ impl Producers {
     pub fn cut(&mut self, from: u64) {
         self.windows.retain(|_, window| window.cut(from));
         self.recount();
-        // Who else was forgotten is not known: one of them may have stored up to there.
+        // Which producers were forgotten is not known. One of them may have stored up to the cut.
         self.forgotten = self.forgotten.min(from);
         if self.forgotten == FORGOTTEN_LLSN {
             self.forgotten = 0;
@@ -424,7 +438,7 @@ impl Producers {
         let found = Self::decode(&mut take)?;
         let mut again = Vec::with_capacity(bytes.len());
         found.encode(&mut again);
-        // There is one encoding of each value: ascending, nobody twice.
+        // Each value has one encoding: ascending, no producer twice. So equal windows are equal bytes on all replicas.
         if again == bytes {
             Ok(found)
         } else {
@@ -450,6 +464,8 @@ impl Producers {
                     .sequence
                     .checked_add(run.count)
                     .zip(run.llsn.checked_add(run.count));
+                // The invariants of a window. A repeat is answered from these numbers, so they are not taken on
+                // trust.
                 let dense = window.runs.last().is_none_or(|last| {
                     let goes_on = last.sequence + last.count == run.sequence;
                     (last.epoch < epoch || last.epoch == epoch && goes_on)
@@ -461,6 +477,7 @@ impl Producers {
                 window.runs.push(run);
             }
         }
+        // Producer 0 stands for all that were forgotten.
         if let Some(window) = found.windows.remove(&0) {
             found.forgotten = window.last_llsn();
         }

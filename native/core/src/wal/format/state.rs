@@ -136,6 +136,7 @@ impl State {
         let first = restart.first;
         let old = self.stream(self.log(id)?.stream)?;
         old.check_epoch(header.epoch)?;
+        // Only a replica begins anew: the records of an embedded log are nowhere else.
         if !old.explicit_commit {
             let reason = "only a log with explicit commits can begin anew";
             return Err(Error::InvalidArgument(reason.into()));
@@ -143,6 +144,7 @@ impl State {
         if first == 0 || !fits(first, 1) {
             return Err(Error::InvalidArgument(format!("first LLSN {first}")));
         }
+        // Windows come from another node. They must not know records that this stream will get later.
         if !restart.producers.is_within(first) || !restart.producers.is_bounded() {
             let reason = format!("producer windows are not of records below {first}");
             return Err(Error::InvalidArgument(reason));
@@ -155,6 +157,7 @@ impl State {
         match change {
             Change::Batch { count, producer } => {
                 stream.check_epoch(header.epoch)?;
+                // LLSNs are dense: a gap means that a frame is missing in front of this one.
                 if header.llsn != stream.next {
                     let (given, expected) = (header.llsn, stream.next);
                     return Err(Error::NotDense {
@@ -178,6 +181,7 @@ impl State {
                 .and(stream.check_commit(context)),
             Change::Rollback => {
                 stream.check_epoch(header.epoch)?;
+                // What is committed has its place in the log for good.
                 if header.llsn < stream.committed || !stream.explicit_commit {
                     let (given, committed) = (header.llsn, stream.committed);
                     return Err(Error::Committed { given, committed });
@@ -249,9 +253,11 @@ impl State {
         log.stream = header.stream;
         log.log.options.clone_from(&restart.options);
         let (mut stream, first) = (Stream::new(true), restart.first);
+        // So that a repeat of what was stored below is still known to be one.
         stream.producers = restart.producers.clone();
         (stream.low, stream.committed, stream.next) = (first, first, first);
         stream.context.llsn_begin = first;
+        // Readers go on with the new stream where they were.
         stream.cursors = old.map(|old| old.cursors).unwrap_or_default();
         stream.enter(header.epoch);
         self.next_stream = header.stream + 1;

@@ -102,6 +102,7 @@ impl Stream {
     pub(super) fn enter(&mut self, epoch: u64) {
         if epoch > self.epoch {
             self.epoch = epoch;
+            // From here on records are of this epoch.
             self.epochs.push((epoch, self.next));
             self.forget_epochs();
         }
@@ -125,6 +126,7 @@ impl Stream {
     /// Fails with [`Error::StaleEpoch`] for another epoch, [`Error::NotDense`] or [`Error::BeyondEnd`] if it
     /// does not go on where the stream is committed.
     pub fn commit(&mut self, epoch: u64, context: &CommitContext) -> Result<()> {
+        // Without a frame of its own the commit enters no epoch, so it must be of the one at hand.
         if epoch != self.epoch {
             let current = self.epoch;
             return Err(Error::StaleEpoch {
@@ -144,7 +146,7 @@ impl Stream {
             given,
             expected,
         };
-        // A run may come in pieces of one version.
+        // Versions rise, but a run may come in pieces of one version.
         let piece = context.version == self.context.version && context.length > 0;
         if context.version <= self.context.version && !piece {
             return Err(dense(
@@ -153,9 +155,11 @@ impl Stream {
                 self.context.version.saturating_add(1),
             ));
         }
+        // Commits are dense, so that one that was lost is noticed by the next.
         if context.llsn_begin != self.committed {
             return Err(dense("commit LLSN", context.llsn_begin, self.committed));
         }
+        // A stream commits only records that it has.
         let end = context.llsn_begin.checked_add(context.length);
         if end.is_none_or(|end| end > self.next) {
             return Err(Error::BeyondEnd {
@@ -167,7 +171,7 @@ impl Stream {
             return Err(Error::InvalidArgument("commit GLSN out of range".into()));
         }
         let free = self.context.glsn_begin + self.context.length;
-        // Of an empty commit too: it is what the next one is compared with.
+        // Numbers of the log never fall. That holds of an empty commit too, for the next one is compared with it.
         if context.glsn_begin < free || (context.length > 0 && context.glsn_begin == 0) {
             return Err(dense("commit GLSN", context.glsn_begin, free.max(1)));
         }
@@ -204,6 +208,7 @@ pub(super) fn fold(stream: &mut Stream, header: &FrameHeader, change: &Change) {
     match change {
         Change::Batch { count, producer } => {
             stream.enter(header.epoch);
+            // Noted when the frame is placed, so that windows never know a record that is in no frame.
             if let Some((id, sequence)) = producer {
                 let (count, settled) = (u64::from(*count), stream.settled());
                 let producers = &mut stream.producers;
@@ -221,6 +226,7 @@ pub(super) fn fold(stream: &mut Stream, header: &FrameHeader, change: &Change) {
         }
         Change::Rollback => {
             stream.enter(header.epoch);
+            // The numbers are given again, to other records.
             stream.next = header.llsn;
             stream.producers.cut(header.llsn);
             // Epochs that began beyond the cut begin at it now; the newest keeps fencing.
@@ -230,6 +236,7 @@ pub(super) fn fold(stream: &mut Stream, header: &FrameHeader, change: &Change) {
             stream.forget_epochs();
         }
         Change::Trim => {
+            // A trim that comes late changes nothing.
             stream.low = stream.low.max(header.llsn);
             stream.forget_epochs();
         }

@@ -52,14 +52,15 @@ impl Appender {
         Ok(())
     }
 
-    /// Whether another slot, or more of the active segment's file, may help what was refused for want of room.
+    /// Whether a change that found no room may find some once there is another slot, or more of the active
+    /// segment's file.
     pub fn lacks_slot(&self) -> bool {
         self.active.segment.is_short()
             || self.slots_ready == 0 && self.segments_used < self.sizes.segments_limit
     }
 
-    /// Let what has to find room go beyond the bound: a reserve more where it is used up. What that is for
-    /// ends: a tail is settled once, and a trim makes room.
+    /// Allow changes that have to find room one more reserve, beyond the bound, if theirs is used up. That ends:
+    /// a tail is settled once, and a trim frees space.
     pub(crate) fn renew_reserve(&mut self) {
         let renewed = bound::limit(self.sizes.segments_max, self.segments_used);
         self.sizes.segments_limit = self.sizes.segments_limit.max(renewed);
@@ -83,35 +84,44 @@ impl Appender {
     /// Whether `bytes` of frames of that kind surely fit with `reserve` segments left alone. What is in
     /// open batches was admitted and keeps its room.
     pub(crate) fn fits(&self, kind: Kind, bytes: usize, reserve: u64) -> Result<bool> {
+        // Records in open batches have their numbers already: their room must not be given away again.
         let open: usize = self
             .open
             .values()
             .map(|open| frame_len(open.builder.encoded_len_max()))
             .sum();
+        // A part that begins on a fresh block skips up to one block.
         let need = (open + bytes + BLOCK_BYTES) as u64;
+        // Changes that free space or settle what is there may use the reserve, and the one that was added for
+        // them. Records stay within the bound that the user set.
         let max = if reserve < RESERVE_SEGMENTS {
             self.sizes.segments_limit - reserve
         } else {
             self.sizes.segments_max - reserve
         };
         let (segment, filled) = (self.active.segment.bytes, self.active.segment.filled());
+        // Records leave the tail of each segment to changes.
         let taken = self.active.offset as usize + kept(kind, segment);
         let left = |bytes: u32| (bytes as usize).saturating_sub(taken) as u64;
         if need <= left(segment) && self.segments_used <= max {
-            // A file that is not whole can be made longer; records with numbers cannot wait for that.
+            // It fits into the segment, but perhaps not into its file as long as that is short. The file is made
+            // longer before the record is placed: once a record has a number it must not wait for the disk.
             return Ok(need <= left(filled));
         }
-        // Where the largest frame does not fit behind another, its length stays empty.
+        // What each further segment can lose at worst: its header, the largest preamble, the tail, and at its
+        // end the space that was too small for one more frame of the largest size.
         let lost = FIRST_FRAME as usize
             + self.preamble_bytes_max()
             + frame_len(self.batch_bytes_max())
             + kept(Kind::Batch, segment)
             + BLOCK_BYTES;
         let usable = u64::from(self.sizes.segment_bytes).saturating_sub(lost as u64);
+        // All segments that the bound still allows would not do: only a trim or a greater bound helps.
         if need > max.saturating_sub(self.segments_used) * usable {
             return Err(self.full());
         }
-        // Another segment begins only behind a whole one.
+        // The log leaves a segment only when its file is whole. A slot that does not exist yet is made without
+        // the lock, so the caller does that and asks again.
         Ok(filled == segment && need <= self.slots_ready * usable)
     }
 
@@ -120,6 +130,7 @@ impl Appender {
         if self.fits(kind, bytes, reserve)? {
             Ok(())
         } else {
+            // More could be made, but not under the lock that the caller holds.
             Err(self.full())
         }
     }
@@ -128,6 +139,8 @@ impl Appender {
     pub(crate) fn reserve_state(&mut self, growth: usize) -> Result<()> {
         let max = self.preamble_bytes_max();
         if growth > 0 && self.state_bytes + growth > max {
+            // `state_bytes` only grows by estimates; a count of all that there is costs too much for each
+            // change. So it is counted when the estimate reaches the bound.
             let orders = self.orders.encoded_len();
             self.state_bytes = self.state.encoded_len() + self.open_growth() + orders;
             if self.state_bytes + growth > max {

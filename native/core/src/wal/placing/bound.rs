@@ -56,21 +56,22 @@ pub(crate) fn choose(
     let (stored, least) = (files.bound(), least(segment_bytes));
     match given.or(stored) {
         Some(bytes) if bytes >= least => Ok(bytes),
+        // Every open refuses so small a bound, so no open has stored it.
         Some(bytes) => {
             let reason = format!(
                 "the manifest it names bounds the log to {bytes} bytes, below four segments"
             );
             Err(Error::corrupt(dir.join("CURRENT"), 0, reason))
         }
-        // Segments may be so large that the default holds fewer than four.
+        // With very large segments the default would hold fewer than four.
         None => Ok(WAL_BYTES_DEFAULT.max(least)),
     }
 }
 
 /// Segment counts for a bound, with `used` segments there already.
 ///
-/// What is no record gets the reserve even where the bound leaves none, because it was lowered below what
-/// is in use or because the reserve is used up: else nothing could be trimmed any more.
+/// Changes get the reserve even where the bound leaves none, because it was lowered below what is in use or because
+/// the reserve is used up. Else nothing could be trimmed any more.
 pub(crate) fn sizes(segment_bytes: u32, wal_bytes_max: u64, used: u64, begin_bytes: u64) -> Sizes {
     let segments_max = wal_bytes_max / u64::from(segment_bytes);
     Sizes {

@@ -34,6 +34,7 @@ impl Appender {
             count: head.count(),
             producer: id,
         };
+        // The caller chose the LLSN and the epoch: the stream must be exactly there.
         self.state.check(&header, &change)?;
         self.reserve_state(self.state.growth(&header, &change))?;
         let timestamps = (head.min_timestamp(), head.max_timestamp());
@@ -67,12 +68,14 @@ impl Appender {
             (head.min_timestamp(), head.max_timestamp()),
         );
         Self::check_batch_len(batch.len(), self.batch_bytes_max())?;
+        // The reserve is for copies too: they free the segment that they come from.
         self.reserve(Kind::Moved, frame_len(batch.len()), 0)?;
         let placed = self.place(header, batch.len(), |out| {
             out.extend_from_slice(batch);
             Ok(head_len)
         });
         let frame = self.must(placed)?;
+        // The records have had their numbers since they were written first: the state does not change.
         self.fold(&header, &frame, &Change::Nothing, timestamps)?;
         Ok(self.group)
     }
@@ -90,6 +93,7 @@ impl Appender {
         } else {
             CATALOG_RESERVE
         };
+        // Records that were appended before the change have their frame before it.
         if stream != 0 {
             self.close_batch(stream)?;
         }
@@ -100,13 +104,17 @@ impl Appender {
             Change::Restart(id, ..) => self.state.logs.get(id).map(|log| log.stream),
             _ => None,
         };
+        // The stream that is replaced goes, but its last records have numbers and are placed before that.
         if let Some(old) = replaced {
             self.close_batch(old)?;
         }
         let group = self.place_payload(&header, change, &change.payload(), kept)?;
-        // Gone with the same group.
+        // Readers lose the old stream with the same group that gives them the new one.
         self.touched.extend(replaced);
+        // Those who read or copy without the lock look at this: a rollback in between may have cut what they
+        // read.
         self.rollbacks += u64::from(matches!(change, Change::Rollback));
+        // A commit may have brought the stream as far as all others in order.
         if matches!(change, Change::Commit(_)) {
             self.join_order(stream)?;
         }

@@ -50,6 +50,7 @@ impl Appender {
         entropy: u64,
         pool: BufPool,
     ) -> Result<Self> {
+        // Segment 0 does not exist. The roll replaces it and seals nothing.
         let nothing = Arc::new(Segment::active(0, 0, 0));
         let active = Active {
             segment: nothing,
@@ -61,6 +62,7 @@ impl Appender {
             checkpoint: 0,
         };
         let mut appender = Self::new(state, active, sizes, 0, node, entropy, pool);
+        // The slot is made when the first part is written; nothing else can take it.
         appender.slots_ready = 1;
         appender.roll()?;
         Ok(appender)
@@ -74,11 +76,14 @@ impl Appender {
         }
         let mut parts = mem::take(&mut self.parts);
         if let Some(last) = parts.last_mut() {
+            // The last block may be partly filled. The next part begins with a copy of it, because a device
+            // writes whole blocks.
             last.end = self.active.offset;
             let block =
                 (self.active.offset as usize) / BLOCK_BYTES * BLOCK_BYTES - last.start as usize;
             self.active.tail = last.buf[block..].to_vec();
         }
+        // Zeros up to the end of the block: they are no frame, so a reader or a recovery stops there.
         for part in &mut parts {
             part.pad();
         }
@@ -88,7 +93,9 @@ impl Appender {
             .map(|stream| self.effect(stream))
             .collect();
         let number = self.group;
+        // What is placed from here on belongs to the next group.
         self.group += 1;
+        // Encoded now, as of the last frame of this group; written once the group is durable.
         let checkpoint = if self.is_checkpoint_due() {
             Some(self.checkpoint()?)
         } else {
@@ -109,6 +116,8 @@ impl Appender {
         let step = (active.segment.bytes / CHECKPOINT_STEPS) as usize;
         // A large state is not to be written over and over.
         let step = step.max(self.state_bytes * CHECKPOINT_RATIO);
+        // A checkpoint does not hold the orders: while a stream is in one, an open folds from the preamble and
+        // would not use it.
         (active.offset - active.checkpoint) as usize >= step && self.orders.is_idle()
     }
 
@@ -162,7 +171,9 @@ impl Appender {
         let placed = self.place_batch(stream, records, open.producer, size, |out| {
             open.builder.encode_into(compression, out)
         });
+        // The records have numbers. If they cannot be placed now, a later group would leave a gap.
         self.must(placed)?;
+        // Builders are used again, but not those that one large batch has made large.
         if self.idle.len() < 16 && size <= BATCH_TARGET * 2 {
             self.idle.push(open.builder);
         }
@@ -181,6 +192,8 @@ impl Appender {
             .note(frame, change, timestamps)
             .and_then(|()| self.state.apply(header, change));
         self.orders.fold(&self.state, header, frame.length, change);
+        // The frame stands in a part that will be written. If the state does not take it, recovery will refuse
+        // it too.
         self.must(folded)
     }
 
@@ -199,6 +212,7 @@ impl Appender {
         };
         let header = Self::header(Kind::Batch, stream, count, epoch, llsn);
         let change = Change::Batch { count, producer };
+        // Checked before a byte is placed: a part cannot give back a frame behind which others stand.
         self.state.check(&header, &change)?;
         let mut timestamps = (0, 0);
         let frame = self.place(header, payload_max, |out| {
@@ -241,7 +255,7 @@ impl Appender {
         let (segment, filled) = (self.active.segment.bytes, self.active.segment.filled());
         let end = self.active.offset as usize + self.gap() + frame_len(payload_max);
         if filled < segment {
-            // Room was reserved within the file. It becomes whole before the log goes on in another one.
+            // The file is short. Room was reserved within it, and it becomes whole before the log leaves it.
             if end > filled as usize {
                 return Err(self.full());
             }
@@ -249,6 +263,8 @@ impl Appender {
             self.roll()?;
         }
         self.open_part();
+        // Evidence for recovery: a frame that is whole proves that everything below this offset was durable
+        // before.
         header.durable = self.active.durable;
         header.ordinal = self.active.ordinal;
         let (offset, seed) = (self.active.offset, self.active.segment.seed);
@@ -260,6 +276,7 @@ impl Appender {
         let head = match write(&mut part.buf) {
             Ok(head) => head,
             Err(error) => {
+                // Nothing of a frame that could not be encoded stays in the part.
                 part.buf.truncate(at);
                 return Err(error);
             }
@@ -279,12 +296,15 @@ impl Appender {
             payload,
             head,
         );
+        // Readers that have caught up take batches from the part. Not copies: their LLSNs are older, and would
+        // push newer batches out of what readers keep.
         if header.kind == Kind::Batch {
             part.note(header.stream, header.llsn, header.count, at, payload);
         }
         self.active.offset += length as u32;
         self.active.ordinal += 1;
         self.active.last = offset;
+        // Stream 0 is the directory itself; readers have no range of it.
         if header.stream != 0 {
             self.touched.insert(header.stream);
         }
@@ -316,6 +336,7 @@ impl Appender {
     /// Bytes skipped if a new part has to begin on a fresh block.
     pub(crate) fn gap(&self) -> usize {
         let offset = self.active.offset as usize;
+        // Two writes in flight must not share a block: the device may finish them in any order.
         if self.parts.is_empty() && self.in_flight > 0 {
             offset.next_multiple_of(BLOCK_BYTES) - offset
         } else {
@@ -332,6 +353,8 @@ impl Appender {
         if self.in_flight > 0 {
             self.active.offset = self.active.offset.next_multiple_of(BLOCK_BYTES as u32);
         } else {
+            // Nothing is in flight, so the last block is durable. It is written again with the same bytes and
+            // more behind them.
             buf.extend_from_slice(&self.active.tail);
         }
         let start = self.active.offset - buf.len() as u32;
@@ -350,10 +373,12 @@ impl Appender {
     /// Begin the next segment: header block and preamble.
     pub(crate) fn roll(&mut self) -> Result<()> {
         if self.segments_used >= self.sizes.segments_limit || self.slots_ready == 0 {
+            // Admission counts with this segment before a record gets its number, so this is a guard.
             return Err(self.full());
         }
         let state = self.state.encode();
         if state.len() > self.preamble_bytes_max() {
+            // Changes that would make the state so large are refused. A state that was salvaged may be.
             let (size, max) = (state.len() as u64, self.preamble_bytes_max() as u64);
             return Err(Error::StateFull { size, max });
         }
@@ -361,6 +386,7 @@ impl Appender {
             part.end = self.active.offset;
         }
         let number = self.active.segment.number + 1;
+        // With a salt of its own no byte of an earlier lap passes a checksum of this one.
         let salt = mix(self.entropy ^ number);
         let segment = Arc::new(Segment::active(number, salt, self.sizes.segment_bytes));
         if number == FIRST_SEGMENT && state.len() <= self.sizes.begin_bytes as usize / 4 {
@@ -402,11 +428,13 @@ impl Appender {
         self.segments_used += 1;
         self.slots_ready -= 1;
         self.place_preamble(&state)?;
+        // Whatever format the last segment had, this one has order frames. It repeats them: a reader may begin
+        // here.
         self.orders.speak();
         self.repeat_orders()
     }
 
-    /// Say again which streams are in order: a reader may begin here.
+    /// Place again which streams are in order.
     fn repeat_orders(&mut self) -> Result<()> {
         for (stream, from, order) in self.orders.frames() {
             self.place_order(stream, from, order)?;
@@ -441,6 +469,7 @@ impl Appender {
         let Some(order) = self.orders.joins(stream) else {
             return Ok(());
         };
+        // An order only saves readers memory. Without room for the frame the stream joins at a later commit.
         if !matches!(
             self.fits(Kind::Order, ORDER_FRAME, RESERVE_SEGMENTS),
             Ok(true)
@@ -453,6 +482,7 @@ impl Appender {
     }
 
     fn place_preamble(&mut self, state: &[u8]) -> Result<()> {
+        // In pieces: the length of a frame is bounded, whatever the state has.
         let mut chunks = state.chunks(PREAMBLE_CHUNK).peekable();
         while let Some(chunk) = chunks.next() {
             let mut header = Self::header(Kind::Preamble, 0, 0, 0, 0);

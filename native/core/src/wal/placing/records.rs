@@ -25,6 +25,7 @@ impl Appender {
         producer: Option<Sequenced>,
     ) -> Result<Ticket> {
         let llsn = self.next_llsn(stream)?;
+        // A repeat gets its first place as the answer, also where the log is too full for a new record.
         if let Some(ticket) = self.admit(stream, producer, 1)? {
             return Ok(ticket);
         }
@@ -39,7 +40,8 @@ impl Appender {
             headers,
         } = record;
         let bytes = record_bytes(&record);
-        // A record that no batch takes is refused here, before anything changes.
+        // Whether it goes into the open batch. A record that no batch can hold is refused here, before anything
+        // changes.
         let joins = match self.open.get(&stream).filter(|_| continues) {
             Some(open) => {
                 let len = open.builder.encoded_len_max();
@@ -54,8 +56,10 @@ impl Appender {
         if bytes > self.batch_bytes_max() / 2 {
             Self::check_batch_len(bytes, self.batch_bytes_max())?;
         }
+        // Space in the log and in the preamble, before the record gets its number: afterwards nothing may fail.
         self.reserve(Kind::Batch, bytes, RESERVE_SEGMENTS)?;
         self.reserve_state(self.producer_growth(stream, producer, llsn))?;
+        // A batch holds one run of one producer, and is closed when it is large enough.
         if !joins {
             self.close_batch(stream)?;
             self.open_batch(stream, producer)?;
@@ -64,6 +68,7 @@ impl Appender {
             return Err(Error::Closed);
         };
         if let Err(error) = open.builder.push(value, key, timestamp, headers) {
+            // It was found to fit. If it does not, the batch may be half changed.
             return self.must(Err(error));
         }
         Ok(Ticket {
@@ -85,6 +90,7 @@ impl Appender {
         let count = rows.len() as u64;
         let llsn = self.next_llsn(stream)?;
         if count == 0 {
+            // Group 0 is always durable: there is nothing to wait for.
             return Ok(Ticket {
                 llsn,
                 count: 0,
@@ -106,13 +112,14 @@ impl Appender {
             sizes.iter().copied().max().unwrap_or(0),
             self.batch_bytes_max(),
         )?;
-        // Before the first of them has a number.
+        // All of them before the first one has a number: rows cannot be refused in the middle.
         for range in &ranges {
             check_columns(columns, range)?;
         }
         let bytes = sizes.iter().map(|size| frame_len(*size)).sum();
         self.reserve(Kind::Batch, bytes, RESERVE_SEGMENTS)?;
         self.reserve_state(self.producer_growth(stream, producer, llsn))?;
+        // Records of the open batch have lower numbers, so their frame comes first.
         self.close_batch(stream)?;
         for (range, size) in ranges.into_iter().zip(sizes) {
             let records = range.len() as u32;
@@ -127,6 +134,7 @@ impl Appender {
             let placed = self.place_batch(stream, records, sequenced, size, |out| {
                 encode_columns(columns, range, from, compression, out)
             });
+            // Rows of earlier batches may be placed, so the rest can no longer be refused.
             self.must(placed)?;
         }
         Ok(Ticket {
@@ -146,12 +154,14 @@ impl Appender {
             return Ok(None);
         };
         let placed = &self.state.stream(stream)?.producers;
+        // Records of the open batch count as stored: the next sequence is the one behind them.
         let admission = match self.open.get(&stream).and_then(OpenBatch::pending) {
             Some(pending) => pending.admit(placed, id, sequence, count)?,
             None => placed.admit(id, sequence, count)?,
         };
         match admission {
             Admission::New => Ok(None),
+            // The original may still be on its way, so the caller waits for all that was appended up to now.
             Admission::Repeat(llsn) => Ok(Some(Ticket {
                 llsn,
                 count,

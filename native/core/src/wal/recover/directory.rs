@@ -34,6 +34,7 @@ pub(super) fn identify(vfs: &dyn Vfs, dir: &Path) -> Result<Found> {
         return Ok(Found::Node(identity));
     }
     let names = check_no_remains(vfs, dir)?;
+    // The lock comes before the identity, and a kill may leave the identity half made.
     let harmless = |name: &String| name == LOCK || name == "IDENTITY.tmp";
     if names.iter().all(harmless) {
         return Ok(Found::Unfinished);
@@ -72,7 +73,7 @@ pub(super) fn sync_parents(vfs: &dyn Vfs, dir: &Path) -> Result<()> {
             parent
         };
         match vfs.sync_dir(parent) {
-            // One that we may not read is not one that we made.
+            // A directory above that this user must not open is not one that this call has made.
             Err(Error::Io { source, .. })
                 if above > 0 && source.kind() == ErrorKind::PermissionDenied => {}
             other => other?,
@@ -108,7 +109,7 @@ pub(super) fn open_manifest(
     };
     let options = manifest::Options::default();
     if vfs.exists(&dir.join("CURRENT"))? {
-        // Before a new file takes the place of the one that may be damaged.
+        // All checks come before `resume`, which begins a new manifest file: an open that refuses changes nothing.
         let listed = Manifest::<WalFiles>::open_read_only(Arc::clone(vfs), dir, who)?;
         check_slots(&**vfs, dir, listed.version(), identity.segment_bytes)?;
         if let Some(newest) = listed.version().newest() {
@@ -120,7 +121,7 @@ pub(super) fn open_manifest(
         if let Some(mark) = Watermark::read(&**vfs, dir)? {
             check_newest(dir, listed.version(), mark)?;
         }
-        // Slots are made after the directory they lie in, and its entry, are durable.
+        // Slots are made after their directory is durable. Without any, a kill may have come before that.
         let made = listed.version().slots().next().is_some();
         let (manifest, report) = Manifest::resume(Arc::clone(vfs), dir, who, options)?;
         if !made {
@@ -129,6 +130,7 @@ pub(super) fn open_manifest(
         return Ok((manifest, Some(report)));
     }
     let wal = dir.join("wal");
+    // Segments are made after the manifest, so there was one.
     if vfs.exists(&wal)? && !vfs.list(&wal)?.is_empty() {
         let reason =
             "segment files are there; restore it from a copy or run `braidlog repair`".into();
@@ -138,7 +140,7 @@ pub(super) fn open_manifest(
         });
     }
     for name in [WATERMARK, CHECKPOINT] {
-        // They are written behind the manifest, so there was one.
+        // These are written after the manifest, so there was one.
         if vfs.exists(&dir.join(name))? {
             let reason = format!("{name} is there, so the log was in use; restore it from a copy");
             return Err(Error::Missing {

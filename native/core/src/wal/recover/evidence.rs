@@ -25,6 +25,7 @@ pub fn check_newest(dir: &Path, files: &WalFiles, mark: Watermark) -> Result<()>
 
 /// Behind which offset of the segment no write has left anything.
 pub fn reach(segment: &Segment, watermark: Option<Watermark>) -> u32 {
+    // A mark of another lap, or none, bounds nothing.
     let mine = watermark.filter(|mark| mark.seed() == segment.seed);
     mine.map_or(segment.bytes, |mark| mark.reach.min(segment.bytes))
 }
@@ -35,6 +36,8 @@ pub fn durable_end(
     ghosts: &[(u32, u32, u32)],
     watermark: Option<Watermark>,
 ) -> (u32, u32) {
+    // Each frame says how far the segment was durable when it was built, so a whole one behind the end proves
+    // that much.
     let by_frame = ghosts.iter().map(|(_, _, durable)| *durable).max();
     let mine = watermark.filter(|mark| mark.seed() == segment.seed);
     (by_frame.unwrap_or(0), mine.map_or(0, |mark| mark.durable))
@@ -48,6 +51,8 @@ pub fn check_durable(
     watermark: Option<Watermark>,
     reason: &str,
 ) -> Result<()> {
+    // Bytes that were durable may have been acknowledged. If they do not check they are damaged, and are never
+    // cut as a torn tail.
     let (by_frame, by_file) = durable_end(segment, ghosts, watermark);
     let durable = by_frame.max(by_file);
     if durable > walk.offset {

@@ -22,7 +22,10 @@ pub fn begin(
     segment: &Segment,
 ) -> Result<(State, Walk)> {
     match checkpoint::resume(vfs, dir, Arc::clone(&file), segment)? {
+        // Everything below a checkpoint is durable and was folded by the writer, so folding it again finds
+        // nothing new.
         Some(found) => Ok(found),
+        // Without one that can be used the whole segment is folded: that only takes longer.
         None => read_preamble(file, segment, segment.bytes),
     }
 }
@@ -48,6 +51,8 @@ pub fn fold(
     };
     while let Some(frame) = walk.next_frame()? {
         let payload = walk.payload(&frame)?;
+        // The frame checks, and the writer had applied the same change. So something in front of it is missing
+        // or wrong.
         let corrupt = |error: Error| {
             let reason = format!("{} frame does not apply: {error}", frame.header.kind.name());
             Error::corrupt(segment.path(), frame.offset.into(), reason)
@@ -59,6 +64,7 @@ pub fn fold(
             .note(&frame, &change, timestamps, payload)
             .map_err(corrupt)?;
         folded.frames += 1;
+        // Only of the last frame: an open goes on behind the close that it found.
         folded.closed = frame.header.kind == Kind::Close;
     }
     Ok(folded)

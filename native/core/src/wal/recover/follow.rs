@@ -133,6 +133,8 @@ impl Follower {
 
     fn try_refresh(&mut self) -> Result<bool> {
         let vfs = Arc::clone(&self.view.vfs);
+        // While a writer holds the lock only what it marks as durable is shown. Without a writer all that the
+        // next one would recover is.
         let alive = !self.locked && vfs.is_locked(&self.dir.join(LOCK))?;
         let mark = Watermark::read(&*vfs, &self.dir)?;
         let unchanged = |tail: &Tail| {
@@ -140,6 +142,7 @@ impl Follower {
                 mark.segment == tail.segment.number && mark.durable <= tail.walk.offset
             })
         };
+        // The usual call while nothing is appended: one small read.
         if alive && !self.broken && self.tail.as_ref().is_some_and(unchanged) {
             return Ok(false);
         }
@@ -158,6 +161,7 @@ impl Follower {
             return Ok(false);
         };
         let segment = &tail.segment;
+        // Frames behind the mark may be written and not durable: a crash would take them back.
         let limit = if alive {
             let mine = mark
                 .filter(|mark| mark.segment == segment.number && mark.salt == segment.seed.salt);
@@ -197,7 +201,7 @@ impl Follower {
             ));
         }
         let changed = tail.walk.offset != before;
-        // Only now, so that readers meet no segment whose index is not filled yet.
+        // Only now: before, readers would meet a segment whose index is not filled yet.
         if let Some(table) = table {
             self.view.set_segments(table);
         }
@@ -224,6 +228,7 @@ impl Follower {
         // The newest one is always a fresh one, with an empty index.
         let sealed = fresh[..fresh.len() - 1].iter();
         let segments = sealed
+            // Those that are as before keep their handles and their loaded indexes.
             .map(|segment| same(segment).unwrap_or(segment).clone())
             .chain([Arc::clone(&newest)])
             .collect();

@@ -83,11 +83,13 @@ pub struct OpenReport {
 #[expect(clippy::needless_pass_by_value, reason = "the store keeps it")]
 pub fn open(vfs: Arc<dyn Vfs>, dir: &Path, options: Options) -> Result<(Store, OpenReport)> {
     options.check()?;
-    // Before the lock file is made: a directory that is not ours stays as it is, and none is begun in vain.
+    // Before the lock file is made, so that a directory of something else stays as it is, and none is begun that
+    // the options would refuse.
     if let Found::Unfinished = identify(&*vfs, dir)? {
         bound::check(options.segment_bytes as u32, options.wal_bytes_max)?;
     }
     vfs.create_dir_all(dir)?;
+    // From here on nobody else writes, so what was looked at before is looked at again.
     let lock = vfs.lock(&dir.join(LOCK), &options.holder)?;
     let mut report = OpenReport::default();
     let identity = match identify(&*vfs, dir)? {
@@ -101,7 +103,7 @@ pub fn open(vfs: Arc<dyn Vfs>, dir: &Path, options: Options) -> Result<(Store, O
     let (manifest, opened) = open_manifest(&vfs, dir, &identity)?;
     let said = |is: fn(&manifest::OpenReport) -> bool| opened.as_ref().is_some_and(is);
     report.manifest_torn = said(|opened| opened.dropped.is_some());
-    // A writer that opened it since would have begun a new manifest file, before anything else.
+    // Still true now: a writer that had opened it since would have begun a new manifest file first.
     report.clean = said(|opened| opened.clean_close);
     let (segment_bytes, given) = (identity.segment_bytes, options.wal_bytes_max);
     let wal_bytes_max = bound::choose(dir, manifest.version(), segment_bytes, given)?;
@@ -147,19 +149,19 @@ pub fn open(vfs: Arc<dyn Vfs>, dir: &Path, options: Options) -> Result<(Store, O
         view.publish(*number, range_of(stream));
     }
     files.set_bound(wal_bytes_max)?;
-    // Before a close in good order nothing was left half done.
+    // After a close in good order nothing is half done, so there is nothing to look for.
     if !report.clean {
         let orphans = files.collect_orphans()?;
         (report.orphans, report.foreign) = (orphans.files, orphans.foreign);
     }
     files.make_ballast()?;
-    // A first segment takes one of them, if there is one.
+    // The first segment of a log takes one of them.
     appender.slots_ready = files.ready_slots().saturating_sub(u64::from(used == 0));
     let progress = ProgressFiles::open(&*vfs, dir)?;
     let view = Arc::new(view);
     let store = Store::assemble(view, appender, files, progress, options, lock).start()?;
-    // A trim that was cut off, and slots that were being made. Finding the first takes a look at each
-    // segment, removing the others writes, so neither is for the open.
+    // A kill may have cut off a trim, or the making of a slot. To find the first each segment is looked at, and
+    // removing the second writes. Both take too long for an open, so housekeeping does it.
     store.inner.lock().reclaim_due = !report.clean;
     Ok((store, report))
 }
@@ -176,6 +178,7 @@ fn recover(
     let mut format = [0; 8];
     file.read_exact_at(&mut format, 0)?;
     if !SegmentHeader::has_orders(&format) {
+        // The segment is of a format whose readers know no order frames.
         orders.silence();
     }
     let (mut state, mut walk) = begin(vfs, dir, Arc::clone(&file), newest)?;
@@ -183,18 +186,21 @@ fn recover(
     let folded = fold(&mut walk, newest, &mut state, orders)?;
     let watermark = Watermark::read(vfs, dir)?;
     let reason = walk.ended.take().unwrap_or_default();
+    // The manifest alone is no proof: it may have been copied here without the segments, or they without it.
     report.clean &= folded.closed;
-    // A close frame alone is not the end: groups in flight may have followed it when the log was next
-    // opened, and of those the first may be lost.
+    // Neither is a close frame alone. The log may have been opened again, with groups in flight behind the close
+    // of which the first is lost. So anything but a clean close is searched for later frames.
     let ghosts = if report.clean {
         Vec::new()
     } else {
         walk.ghosts(reach(newest, watermark))?
     };
     check_durable(newest, &walk, &ghosts, watermark, &reason)?;
+    // Something unfinished stands behind the end. That is no loss, but people are told.
     let torn = !report.clean
         && (!ghosts.is_empty() || is_torn(&*file, walk.offset, walk.ordinal, newest.bytes, &state));
-    // A later open must find what this one serves, so it has to be durable first. Before a close everything is.
+    // What was read may be in memory only. It is made durable before it is served, or a crash could take back what
+    // a reader has seen. The zeros go first: frames of lost groups must never be read behind new ones.
     let mut erased = 0;
     if !report.clean {
         let writable = vfs.open(newest.path(), Access::Write)?;
@@ -213,6 +219,7 @@ fn recover(
     report.segment = newest.number;
     report.scanned_bytes = u64::from(walk.offset - begin);
     report.frames = folded.frames;
+    // The next part begins with a copy of the last block, which is partly filled.
     let block = walk.offset / BLOCK_BYTES as u32 * BLOCK_BYTES as u32;
     let mut tail = vec![0; (walk.offset - block) as usize];
     file.read_exact_at(&mut tail, block.into())?;
@@ -241,6 +248,7 @@ fn erase(
         return Ok(0);
     };
     let block = BLOCK_BYTES as u32;
+    // Whole blocks, as direct I/O takes them: the bytes in front of the end are written again as they are.
     let (from, to) = (
         end / block * block,
         last.next_multiple_of(block).min(segment.bytes),

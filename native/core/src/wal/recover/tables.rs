@@ -16,6 +16,7 @@ pub fn tables(dir: &Path, files: &WalFiles, segment_bytes: u32) -> Result<Vec<Ar
     for listed in files.segments() {
         let segment = match listed.sealed {
             None => Segment::active(listed.number, listed.salt, segment_bytes),
+            // Sealed, so its index is on the disk, and is read when somebody needs it.
             Some(_) => Segment::unloaded(listed.number, listed.salt, segment_bytes),
         };
         segment.set_slot(dir, listed.slot);
@@ -24,6 +25,7 @@ pub fn tables(dir: &Path, files: &WalFiles, segment_bytes: u32) -> Result<Vec<Ar
             segment.set_filled(filled.min(segment_bytes));
         }
         if let Some(sealed) = listed.sealed {
+            // No segment ends behind its file.
             let end = u32::try_from(sealed.bytes)
                 .ok()
                 .filter(|end| *end <= segment_bytes);
@@ -42,6 +44,7 @@ pub fn tables(dir: &Path, files: &WalFiles, segment_bytes: u32) -> Result<Vec<Ar
         }
         segments.push(Arc::new(segment));
     }
+    // Sealing a segment and opening the next are one edit, so there is always one to write to.
     if segments
         .last()
         .is_some_and(|newest| newest.sealed().is_some())

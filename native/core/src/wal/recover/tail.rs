@@ -38,16 +38,21 @@ fn begins(
     let Some(header) = peek(&bytes) else {
         return Ok(false);
     };
+    // Another ordinal, or more that was durable than there is: it is of an earlier lap.
     if header.ordinal != ordinal || header.durable > offset {
         return Ok(false);
     }
     let whole = extent(&bytes);
     let need = match header.kind {
+        // The header says enough: LLSN and epoch must be the next ones.
         Kind::Batch => FRAME_HEADER,
+        // Its numbers are old ones, so it is judged by whether its payload is whole.
         Kind::Moved => FRAME_HEADER + whole,
+        // Other kinds are judged by the change that they carry.
         _ => bytes_to_check(&bytes),
     };
     if need > left {
+        // It would end behind the segment, so no writer has finished it.
         return Ok(true);
     }
     bytes.resize(need, 0);
@@ -62,12 +67,14 @@ fn may_follow(header: &FrameHeader, payload: &[u8], state: &State) -> bool {
             count: header.count,
             producer: None,
         }),
-        // A copy that is whole was finished, by an earlier lap.
+        // A copy that is whole and does not check under this lap was finished by an earlier one.
         Kind::Moved => return BatchView::parse(payload).is_err(),
         _ => Change::decode(header, payload),
     };
-    // What does not decode was not finished.
+    // A change that does not decode was cut off while it was written.
     let Ok(change) = change else { return true };
+    // A change that the state has already is of an earlier lap: with steady appends it may have the very
+    // ordinal.
     let news = match (&change, state.streams.get(&header.stream)) {
         (Change::Trim, Some(stream)) => header.llsn > stream.low,
         (Change::SetCursor(name, cursor), Some(stream)) => stream

@@ -59,6 +59,7 @@ impl Store {
             let tail = self.tail(stream, begin, end, bytes_max)?;
             let rollbacks = tail.rollbacks;
             match self.read_behind(stream, begin, end, bytes_max, tail) {
+                // A rollback came between the look under the lock and the read without it: both are done again.
                 Err(_) if self.guard()?.appender.rollbacks != rollbacks => {}
                 other => return other,
             }
@@ -69,6 +70,7 @@ impl Store {
 
     fn tail(&self, stream: u32, begin: u64, end: u64, bytes_max: usize) -> Result<Tail> {
         let mut inner = self.guard()?;
+        // What is in the open batch has numbers but no encoding yet.
         inner.appender.close_batch(stream)?;
         let state = inner.appender.state.stream(stream)?;
         let (low, next) = (state.low, state.next);
@@ -189,6 +191,7 @@ fn unsynced(inner: &Inner, stream: u32, next: u64) -> Vec<(Placed, &Part)> {
     let mut found: Vec<(Placed, &Part)> = Vec::new();
     for part in parts {
         for placed in part.batches.iter().filter(|placed| placed.stream == stream) {
+            // A batch at a number that was given before comes after a rollback, which took the older one back.
             cut(&mut found, placed.llsn);
             found.push((*placed, part));
         }

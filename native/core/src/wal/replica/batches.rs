@@ -55,7 +55,8 @@ impl<'a> Verified<'a> {
     pub fn check(bytes: &'a [u8]) -> Result<Self> {
         let view = BatchView::parse(bytes)?;
         let head = view.head();
-        head.check_there(0)?; // Only a repair declares records lost.
+        // Only a repair declares records lost; nobody appends a hole.
+        head.check_there(0)?;
         let from = head.producer();
         let id = ProducerId {
             id: from.id,
@@ -100,12 +101,14 @@ impl Appender {
             growth += self.state.growth(&header, &batch.change());
             frames.push((header, batch));
         }
+        // Streams that have to leave the order first do so by frames of their own.
         let leaving = self.orders.room(stream, bytes as u64);
         self.reserve(Kind::Batch, bytes + leaving, reserve)?;
         self.reserve_state(growth)?;
         self.make_order_room(stream, bytes)?;
         for (header, batch) in frames {
             let placed = self.place_verified(header, batch);
+            // Batches before it are placed, so the rest can no longer be refused.
             self.must(placed)?;
         }
         Ok(plan)
@@ -129,6 +132,7 @@ fn plan(
 ) -> Result<Vec<Arrival>> {
     stream.check_epoch(epoch)?;
     let mut next = stream.next;
+    // The primary has decided, by its windows, that these are new, and where they go.
     let placed = matches!(at, Placement::At(_));
     if let Placement::At(given) = at
         && given != next
@@ -155,6 +159,7 @@ fn plan(
             Some((ProducerId { id, .. }, _))
                 if at == Placement::Again && windows.may_have_forgotten(id) =>
             {
+                // It may have been stored before its producer was forgotten. Storing it again could duplicate it.
                 return Err(Error::UnknownProducer { id });
             }
             Some((id, sequence)) => windows.admit(id, sequence, count)?,
@@ -224,6 +229,7 @@ impl Store {
         batches: &[Verified<'_>],
     ) -> Result<()> {
         match self.place_batches(stream, epoch, llsn, batches) {
+            // Go on with the room that records leave alone.
             Err(Error::LogFull { .. }) => {}
             other => return other,
         }
@@ -262,6 +268,7 @@ impl Store {
     pub fn share_order(&self, stream: u32, log: u128) -> Result<()> {
         let mut inner = self.guard()?;
         let appender = &mut inner.appender;
+        // Without commits there is nothing to put in order.
         if !appender.state.stream(stream)?.explicit_commit {
             let reason = "only streams with explicit commits share an order";
             return Err(Error::InvalidArgument(reason.into()));

@@ -40,7 +40,8 @@ impl Store {
                         best = later(best, point);
                     }
                 })?;
-                // What older segments hold, and what was moved into them, is older than this.
+                // Commits rise from segment to segment, so older ones have nothing nearer. Copies do not count: they
+                // are of older commits than the segment that they are in.
                 if native {
                     break;
                 }
@@ -84,6 +85,8 @@ impl Store {
             };
             let inner = self.guard()?;
             self.view.segments().iter().for_each(&mut add);
+            // Commits are known as soon as they are placed, so segments of groups in flight and of the one that
+            // gathers count too.
             let in_flight = inner.flights.iter().flat_map(|flight| &flight.group.parts);
             in_flight.for_each(|part| add(&part.segment));
             inner

@@ -22,7 +22,7 @@ impl Store {
     ) -> Result<Ticket> {
         let bytes = record_bytes(&record);
         let mut inner = match self.admit(Some(stream), bytes) {
-            // No trim makes room for a record that no batch takes.
+            // No trim would help a record that no batch can hold, so the caller is told that instead.
             Err(full @ Error::LogFull { .. }) => {
                 let max = self.guard()?.appender.batch_bytes_max();
                 return Appender::check_batch_len(bytes, max).and(Err(full));
@@ -36,6 +36,7 @@ impl Store {
     /// Count an append, and tell a leader when the crowd is complete.
     pub(crate) fn arrived(&self, inner: &mut Inner) {
         inner.arrivals += 1;
+        // Without this the leader sleeps to the end of its slice though everybody is there.
         if inner.gathering && inner.arrivals >= inner.crowd {
             self.gathered.notify_one();
         }
@@ -47,6 +48,7 @@ impl Store {
         let crowded = inner.bulk.contains(&stream)
             || inner.unsynced() > self.options.unsynced_bytes_max
             || inner.stalled().is_some();
+        // An append that will be refused does not wait.
         crowded || !matches!(inner.room(bytes), Ok(Room::Ready) | Err(_))
     }
 
@@ -60,6 +62,7 @@ impl Store {
         let mut inner = self.guard()?;
         let stalled = inner.stalled().is_some();
         let full = stalled || inner.unsynced() > self.options.unsynced_bytes_max;
+        // Write what has gathered instead of waiting for another thread to do so.
         if full && self.may_lead(&inner) {
             self.lead(&mut inner)
         } else if full || inner.bulk.contains(&stream) {
@@ -78,21 +81,25 @@ impl Store {
         let mut inner = self.guard()?;
         loop {
             if inner.stalled().is_some() && self.may_lead(&inner) {
-                // Nothing is placed behind what cannot be written now, so the caller may try again.
+                // A group waits for a descriptor. Nothing is placed behind it, so an append that fails here has
+                // changed nothing and may be tried again.
                 self.lead(&mut inner)?;
                 inner.check()?;
                 continue;
             }
             let bulk = stream.is_some_and(|stream| inner.bulk.contains(&stream));
+            // Memory is bounded: an append that is faster than the disk waits here, or leads a sync itself.
             if bulk || inner.unsynced() > self.options.unsynced_bytes_max {
                 inner = self.make_room(inner)?;
                 continue;
             }
             let room = inner.room(bytes)?;
             if room == Room::Ready {
+                // The lock is kept, so that nobody else takes the room that was found.
                 return Ok(inner);
             }
             drop(inner);
+            // Without the lock: it may write a whole segment of zeros. Others may take the room, so look again.
             self.make(room, bytes)?;
             inner = self.guard()?;
         }
@@ -126,6 +133,7 @@ impl Store {
         target: usize,
         producer: Option<Sequenced>,
     ) -> Result<Ticket> {
+        // The bulk append itself is what others wait for.
         self.place_columns(None, stream, columns, rows, target, producer)
     }
 
@@ -159,6 +167,7 @@ impl Store {
     /// pieces get consecutive positions.
     pub fn begin_bulk(&self, stream: u32) -> Result<()> {
         let mut inner = self.guard()?;
+        // One bulk append to a stream at a time, or their pieces would alternate.
         while !inner.bulk.insert(stream) {
             self.flushed.wait(&mut inner);
             inner.check()?;
@@ -180,6 +189,7 @@ impl Store {
         llsn: u64,
         batch: &[u8],
     ) -> Result<Ticket> {
+        // 1024: more than a frame header and padding take.
         let mut inner = self.admit(None, batch.len() + 1024)?;
         inner.appender.append_encoded(stream, epoch, llsn, batch)
     }

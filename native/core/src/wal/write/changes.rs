@@ -42,7 +42,9 @@ impl Store {
                 other => return other,
             }
         };
-        // Segments that hold changes only die when they are sealed.
+        // The log is full. What was placed may have made segments dead, and that counts once it is durable. If
+        // nothing can be dropped, a change that frees space or settles what is there gets a reserve beyond the
+        // bound; others are refused.
         self.sync()?;
         if self.reclaim()?.segments == 0 && !self.renew_reserve(decide)? {
             return Err(full);
@@ -78,9 +80,11 @@ impl Store {
         let change = &*change;
         let group = inner.appender.change(stream, epoch, llsn, change)?;
         match change {
+            // Readers must not see again, from older frames, what is cut, though the cut is not durable yet.
             Change::Rollback => inner.note_rollback(stream, llsn, group),
+            // Decided by a majority elsewhere, so readers need not wait for this frame.
             Change::Commit(_) => self.show_committed(&inner, stream),
-            // Its owner goes on with it at once.
+            // The replica goes on with the new stream at once, before the change is durable.
             Change::Restart(_, Restart { first, .. }) => self.view.publish(
                 stream,
                 Range {

@@ -29,6 +29,7 @@ impl Store {
     /// log, which `live_max` keeps in bounds.
     pub fn clean(&self, target: u64, live_max: f64) -> Result<Reclaimed> {
         let _one = self.cleaning.lock();
+        // What is dead anyway costs no copy.
         let mut total = self.reclaim_dead(&|_| false)?;
         while total.segments < target {
             let segments = self.view.segments();
@@ -39,6 +40,7 @@ impl Store {
                 break;
             };
             if self.live_fraction(oldest)? > live_max {
+                // Mostly alive: copying costs more than it frees.
                 break;
             }
             total.moved_bytes += self.move_live(oldest)?;
@@ -70,6 +72,7 @@ impl Store {
                 let Some(count) = self.live_records(segment, &frame)? else {
                     break None;
                 };
+                // Without the lock, as a slot takes long to make.
                 self.ensure_slot()?;
                 let mut inner = self.guard()?;
                 if inner.appender.rollbacks != rollbacks {
@@ -86,6 +89,7 @@ impl Store {
                     )?;
                     break Some(count);
                 } else {
+                    // Copies fill the memory no more than appends do.
                     drop(inner);
                     self.sync()?;
                 }
@@ -95,10 +99,12 @@ impl Store {
             }
         }
         if walk.offset < limit {
+            // Damage. What stands behind it was not copied, so the segment must not be dropped.
             let reason = walk.ended.unwrap_or_default();
             return Err(Error::corrupt(segment.path(), walk.offset.into(), reason));
         }
         self.move_runs(segment)?;
+        // Before the caller drops the segment that they come from.
         self.sync()?;
         Ok(moved)
     }

@@ -25,25 +25,29 @@ impl Inner {
     pub(crate) fn room(&self, bytes: usize) -> Result<Room> {
         match self.appender.has_room(bytes) {
             Ok(true) => Ok(Room::Ready),
-            // It may free what is wanted.
+            // A trim before a kill may have left segments that can go. That may be all the room that is wanted.
             Ok(false) | Err(Error::LogFull { .. }) if self.reclaim_due => Ok(Room::WantsReclaim),
+            // Within the bound, so a slot or a longer file helps.
             Ok(false) => Ok(Room::WantsSlot),
+            // Only a trim or a greater bound helps, and neither comes from waiting.
             Err(full) => Err(full),
         }
     }
 
-    /// Whether the active segment's file is so full that more should be made ready: more of the file, or a slot for the next
-    /// segment where that is missing.
+    /// Whether the active segment's file is so full that more should be made ready: more of the file, or the slot
+    /// of the next segment.
     pub(super) fn wants_slot(&self) -> bool {
         let appender = &self.appender;
         let segment = &appender.active.segment;
         let large = self.last_bytes >= LARGE_GROUP_BYTES;
-        // Under large groups a short file would be whole after a few of them, however small the log stays.
+        // A short file is not filled ahead of time: a few large groups would make it whole, however small the
+        // log stays.
         let parts = if large && !segment.is_short() {
             BEGUN
         } else {
             HALF
         };
+        // No slot is made for a segment that the bound forbids.
         let bounded = appender.segments_used < appender.sizes.segments_max;
         appender.active.offset > segment.filled() / parts
             && (segment.is_short() || bounded && appender.slots_ready == 0)

@@ -160,10 +160,11 @@ impl Files {
         let version = self.manifest()?.version();
         let listed = |slot| (slot, version.filled_bytes(slot).unwrap_or(bytes));
         let free: Vec<(u32, u64)> = version.free_slots().map(listed).collect();
+        // One whose file is long enough needs no write.
         for &(slot, there) in free.iter().filter(|(_, there)| *there >= filled) {
             match open_slot(&*self.vfs, &slot_path(&self.dir, slot), bytes, there) {
                 Ok(_) => return Ok((slot, there)),
-                // That says nothing about the file.
+                // Without a descriptor nothing is known of the file: it must not be made anew for that.
                 Err(error) if error.is_exhausted() => return Err(error),
                 Err(_) => {}
             }
@@ -171,7 +172,7 @@ impl Files {
         let Some(&(slot, there)) = free.first() else {
             return Ok((self.make_slot(bytes, filled)?, filled));
         };
-        // It holds nothing, so one that is missing or of another length is made anew.
+        // A free slot holds nothing. So one that is missing or has another length is made anew, under its number.
         let filled = filled.max(there);
         self.make_file(&slot_path(&self.dir, slot), filled)?;
         if filled > there {
@@ -190,7 +191,8 @@ impl Files {
         let begin = listed.unwrap_or_else(|| segment.filled().into());
         let bytes = u64::from(filled);
         self.vfs.extend_zeroed(segment.path(), begin, bytes)?;
-        // Nothing is written behind what is listed: an open may rely on the file's length.
+        // Listed before anything is written there: an open refuses a file that is shorter than listed, and so
+        // notices if bytes were lost.
         self.commit(&[WalOperation::FillSlot { slot, bytes }])?;
         segment.set_filled(filled);
         Ok(())
@@ -200,6 +202,8 @@ impl Files {
         if self.vfs.exists(path)? {
             self.vfs.remove(path)?;
         }
+        // Zeros that are really written: later writes change no metadata of the file, so that they need no
+        // journal.
         self.vfs.create_zeroed(path, bytes)?;
         self.vfs.sync_dir(&self.dir.join("wal"))
     }
@@ -209,6 +213,7 @@ impl Files {
     pub fn make_slot(&mut self, bytes: u64, filled: u64) -> Result<u32> {
         let slot = self.manifest()?.version().next_slot();
         self.make_file(&slot_path(&self.dir, slot), filled)?;
+        // The file is durable with its whole length before the manifest names it.
         let mut edit = vec![WalOperation::AddSlot { slot, bytes }];
         if filled < bytes {
             let bytes = filled;
@@ -240,6 +245,7 @@ impl Files {
         let slot = segment.slot().unwrap_or(0);
         let (number, salt) = (segment.number, segment.seed.salt);
         edit.push(WalOperation::OpenSegment { number, slot, salt });
+        // One edit: after a crash the log has either the old segment to write to, or the new one.
         self.commit(&edit)?;
         if let Some((old, seal)) = sealed {
             old.set_sealed(seal);
@@ -281,6 +287,8 @@ impl Files {
             .map(|number| WalOperation::DropSegment { number: *number })
             .collect();
         self.commit(&edit)?;
+        // Only now: before the edit is durable, a crash would bring the segments back, and with them the need
+        // for these.
         self.leftover_sides.extend(numbers);
         self.collect_sides()
     }

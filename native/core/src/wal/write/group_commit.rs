@@ -119,6 +119,7 @@ impl Store {
             return Ok((true, Baton(None)));
         }
         inner.check()?;
+        // It is neither gathered nor in flight, and not durable: nothing was placed under this number.
         let Some(turn) = inner.turn(group).cloned() else {
             return Err(Error::InvalidArgument(format!("no group {group} yet")));
         };
@@ -142,7 +143,7 @@ impl Store {
             if self.may_lead(inner) {
                 self.gather(inner);
                 match self.lead(inner) {
-                    // It is as if the disk were slow: what is placed is written once it can be.
+                    // No descriptor is left. The group waits as for a slow disk, and is tried again soon.
                     Err(error) if error.is_exhausted() => {
                         until = Some(after(STALL_PAUSE));
                     }
@@ -152,8 +153,10 @@ impl Store {
                     }
                 }
             }
+            // Read as late as here: a caller that leads, or finds its group durable, never reads the clock.
             let deadline = *deadline.get_or_insert_with(|| after(timeout));
             let until = until.map_or(deadline, |until| until.min(deadline));
+            // The end of a pause between two attempts is not the end of the wait.
             if turn.wait_until(inner, until).timed_out() && until == deadline {
                 return Ok(inner.durable_group >= group);
             }
@@ -165,7 +168,7 @@ impl Store {
     /// Otherwise the first of them would take a sync for itself while the others are still waking up.
     /// A lone caller never waits here, and a crowd that dissolves costs one slice.
     fn gather(&self, inner: &mut MutexGuard<'_, Inner>) {
-        // A crowd of one is the caller.
+        // While a sync is in flight records gather anyway. A crowd of one is the caller itself.
         if !inner.flights.is_empty() || inner.crowd <= 1 {
             return;
         }
@@ -177,6 +180,7 @@ impl Store {
             }
             self.gathered.wait_for(inner, GATHER_SLICE);
             if inner.arrivals == before {
+                // Nobody came within a slice: the others have other things to do.
                 break;
             }
         }
@@ -195,7 +199,7 @@ impl Store {
                 return Some(inner.durable_group);
             }
             if self.may_lead(&inner) {
-                // A failure shows in the next check.
+                // A failure is kept in the state, where the next check finds it.
                 if let Err(error) = self.lead(&mut inner)
                     && error.is_exhausted()
                 {
@@ -214,11 +218,15 @@ impl Store {
 
     pub(super) fn may_lead(&self, inner: &Inner) -> bool {
         if inner.gathering {
+            // A leader waits for the crowd. A second one would write what that one waits for.
             return false;
         }
         if inner.stalled().is_some() {
+            // What lacked a descriptor has to be written before anything that was placed behind it.
             return true;
         }
+        // A second sync beside one in flight pays only for many bytes. None goes beside a group that opens a
+        // segment: a crash must not leave records in a segment that the manifest does not list.
         inner.appender.has_unsealed()
             && (inner.flights.is_empty()
                 || (inner.flights.len() < self.options.sync_depth
@@ -242,26 +250,34 @@ impl Store {
 
     /// Seal the gathered group, write it without the lock, retire what is done.
     pub(crate) fn lead(&self, inner: &mut MutexGuard<'_, Inner>) -> Result<()> {
+        // The crowd of the next group is counted from here.
         inner.arrivals = 0;
         let group = self.next_group(inner)?;
+        // This group seals the segment to which the ones before it are being written: they have to be done
+        // first.
         while group.rolls() && inner.flights.len() > 1 {
             if let Some(error) = inner.stalled() {
-                // Nobody else may be there to write the one before.
+                // The one before it waits for a descriptor, and perhaps no other thread is there to write it.
                 return Err(self.stall(inner, &group, error));
             }
             self.flushed.wait(inner);
             inner.check()?;
         }
+        // A close waits until this is 0: a write that lands after the lock was released would hit the next
+        // writer.
         inner.writing += 1;
         let written = MutexGuard::unlocked(inner, || self.write(&group));
         inner.writing -= 1;
         match written {
             Err(error) if error.is_exhausted() && inner.check().is_ok() => {
+                // Nothing is lost: the same bytes can be written to the same place later.
                 return Err(self.stall(inner, &group, error));
             }
+            // What stands on the disk is unknown now, and a second sync would not tell. So it is over.
             Err(error) => return Err(self.fail(inner, &error)),
             Ok(()) => {}
         }
+        // Another write has failed meanwhile. This one is durable, but not all that it stands behind.
         if let Err(error) = inner.check() {
             self.wake_all(inner);
             return Err(error);
@@ -273,6 +289,7 @@ impl Store {
         {
             flight.done = true;
         }
+        // In the order of sealing, whatever the device finished first: a group counts once all before it do.
         while inner.flights.front().is_some_and(|flight| flight.done) {
             let Some(flight) = inner.flights.pop_front() else {
                 break;
@@ -283,8 +300,9 @@ impl Store {
             }
             flight.turn.notify_one();
         }
+        // They will be back with their next records: the next leader waits for so many.
         inner.crowd = inner.waiters;
-        // Somebody has to lead the next group.
+        // One of those who wait for what has gathered since has to lead it.
         inner.turn.notify_one();
         self.flushed.notify_all();
         Ok(())
@@ -353,6 +371,8 @@ impl Store {
     }
 
     pub(crate) fn write(&self, group: &Group) -> Result<()> {
+        // Durable before the first byte. Else a crash could leave records behind the close of a log that says it
+        // was closed.
         if !self.begun.load(Ordering::Acquire) {
             self.files.lock().begin()?;
             self.begun.store(true, Ordering::Release);
@@ -371,8 +391,10 @@ impl Store {
         let writer = part
             .segment
             .take_writer(&*self.view.vfs, self.options.sync_method)?;
+        // A recovery looks for lost groups up to the reach, so no write goes beyond it before it is durable.
         self.progress.extend(part)?;
         writer.write_durable_at(&part.buf, part.start.into())?;
+        // Not after a failure: the next write must not meet what the system still knows of the failed one.
         part.segment.return_writer(writer);
         Ok(())
     }
@@ -388,6 +410,7 @@ impl Store {
             segment.set_slot(&self.view.dir, slot);
         }
         self.write_part(part)?;
+        // Listed only when the head is durable: an open reads the head of every segment that is listed.
         files.open_segment(&self.view, &part.segment, part.seals.as_ref())?;
         let mut segments = self.view.segments().to_vec();
         segments.push(Arc::clone(&part.segment));

@@ -82,6 +82,7 @@ impl ProgressFiles {
         let first = reach(durable, segment_bytes);
         let reach = if same { open.mark.reach } else { first };
         if !same {
+            // The first mark of this segment. It needs no sync: any older one names another segment.
             open.allowed = first;
         }
         open.mark = Watermark {
@@ -90,6 +91,7 @@ impl ProgressFiles {
             durable,
             reach,
         };
+        // Not synced: followers read it from memory, and to recovery an older one only means a longer search.
         open.watermark.write_all_at(&open.mark.encode(), 0)
     }
 
@@ -107,6 +109,7 @@ impl ProgressFiles {
             }
             let mark = &mut open.mark;
             mark.reach = mark.reach.max(reach(end, part.segment.bytes));
+            // Synced below; `allowed` follows only then.
             open.watermark.write_all_at(&mark.encode(), 0)?;
             (Arc::clone(&open.watermark), mark.reach)
         };

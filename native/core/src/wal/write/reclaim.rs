@@ -24,6 +24,7 @@ impl Store {
     pub fn reclaim(&self) -> Result<Reclaimed> {
         let _one = self.cleaning.lock();
         let mut files = self.files.lock();
+        // Left by a kill before the open; removing them was too slow for the open itself.
         files.collect_slots()?;
         files.collect_sides()?;
         drop(files);

@@ -57,6 +57,7 @@ impl Store {
             let left = segments_max.saturating_sub(inner.appender.segments_used);
             bytes.div_ceil(segment_bytes.into()).min(left)
         };
+        // The first file in steps, until it is whole: before that no slot is made.
         while self.add_slot_if(|inner| inner.appender.active.segment.is_short())? {}
         let mut made = 0;
         while self.add_slot_if(|inner| inner.appender.slots_ready < want)? {
@@ -70,6 +71,7 @@ impl Store {
         match room {
             Room::Ready => Ok(()),
             Room::WantsSlot => {
+                // Another thread may have made one while this one waited for its turn.
                 let wanted = |inner: &Inner| matches!(inner.room(bytes), Ok(Room::WantsSlot));
                 self.add_slot_if(wanted).map(|_| ())
             }
@@ -89,7 +91,7 @@ impl Store {
     /// Make more of the active segment's file, or one more free slot if that is whole. Only if it is `wanted`, still so
     /// once nobody else makes one. A full disk fails this call and changes nothing.
     pub(crate) fn add_slot_if(&self, wanted: impl Fn(&Inner) -> bool) -> Result<bool> {
-        // Without the lock of the files, which a roll needs.
+        // Asked first without the lock of the files, which a roll of the log needs.
         if !wanted(&*self.guard()?) {
             return Ok(false);
         }
@@ -101,8 +103,8 @@ impl Store {
             }
             Arc::clone(&inner.appender.active.segment)
         };
-        // Without the lock of the state, so that appends go on meanwhile. None of them begins another segment while
-        // this one's file is short.
+        // Without the lock of the state, so that appends go on meanwhile. None of them leaves the segment while its
+        // file is short.
         if active.is_short() {
             let longer = active.filled().saturating_mul(GROWTH).min(active.bytes);
             files.fill_slot(&active, longer)?;
@@ -111,6 +113,7 @@ impl Store {
             self.inner.lock().appender.slots_ready += 1;
         }
         drop(files);
+        // Appends wait here for room, as for a sync.
         self.flushed.notify_all();
         Ok(true)
     }

@@ -18,9 +18,11 @@ impl Store {
         let Some(state) = state.filter(|state| state.explicit_commit) else {
             return;
         };
-        // One that is not there yet is shown when its creation is durable.
+        // A stream whose creation is not durable yet is shown when that is.
         if let Ok(view) = self.view.stream(stream) {
             let range = view.range();
+            // At most what is durable: a majority elsewhere has the rest, but this directory could lose it.
+            // Never less than was shown.
             let end = state
                 .committed
                 .min(inner.durable_end(stream, state, range))

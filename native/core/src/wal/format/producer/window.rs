@@ -48,6 +48,7 @@ impl Window {
     pub fn push(&mut self, run: Run, committed: u64) {
         let goes_on = run.sequence == self.next();
         match self.runs.last_mut() {
+            // The next in sequence: the same run if it also lies right behind, else a new one.
             Some(last) if last.epoch == run.epoch && goes_on => {
                 if last.llsn + last.count == run.llsn {
                     last.count += run.count;
@@ -55,13 +56,19 @@ impl Window {
                     self.runs.push(run);
                 }
             }
+            // A new incarnation. The runs of the one before stay until something of this one is committed, for a
+            // rollback may take this one back.
             Some(last) if last.epoch < run.epoch => self.runs.push(run),
+            // It does not go on where the window ends: records between were lost elsewhere. What was known
+            // before would answer wrongly.
             _ => self.runs = vec![run],
         }
         let first = self.latest().first();
+        // Committed: no rollback brings the former incarnation back.
         if first.is_some_and(|run| run.llsn < committed) {
             self.settle();
         }
+        // The oldest run is the least likely to be repeated.
         if self.runs.len() > RUNS_MAX {
             self.runs.remove(0);
         }
@@ -76,6 +83,7 @@ impl Window {
     /// Forget LLSNs from `from` on; false if nothing is left.
     pub fn cut(&mut self, from: u64) -> bool {
         self.runs.retain(|run| run.llsn < from);
+        // A cut may go through the middle of a run.
         if let Some(run) = self.runs.last_mut() {
             run.count = run.count.min(from - run.llsn);
         }

@@ -46,7 +46,7 @@ impl Collected {
     /// Read all segments.
     pub fn read(vfs: &Arc<dyn Vfs>, survey: &Survey, progress: Progress<'_>) -> Result<Self> {
         let ending = survey.ending(&**vfs).ok().flatten();
-        // Nobody was promised what stands behind a torn tail, and it need not fit.
+        // What stands behind a torn tail was never acknowledged, and frames before it may be missing.
         let torn = ending.and_then(|(end, ending)| match ending {
             Ending::Torn { .. } => Some(end),
             _ => None,
@@ -86,6 +86,7 @@ impl Collected {
         let file = match lap.open(vfs) {
             Ok(file) => file,
             Err(error) => {
+                // All of the segment is lost. The others are still read.
                 self.note(lap, whole(limit, error.to_string()));
                 return Ok(());
             }
@@ -97,6 +98,7 @@ impl Collected {
                 Found::Frame(frame) => self.frame(at, &frame, scan.payload(&frame)),
                 Found::Bad(bad) => {
                     match &bad.frame {
+                        // The header is whole: it tells which records are lost.
                         Some(frame) => self.fold.lost(frame),
                         None => self.fold.damage(),
                     }
@@ -110,6 +112,7 @@ impl Collected {
                 }
             }
         }
+        // A sealed segment has frames up to its end. The newest certainly had them up to the watermark.
         let end = match lap.sealed {
             Some(_) => limit,
             None => durable,
@@ -134,6 +137,7 @@ impl Collected {
         if header.kind.is_data() {
             self.coverage.note(at, frame);
         }
+        // Records that were taken back must not come back because an older segment still has them.
         if header.kind == Kind::Rollback {
             self.coverage.cut(header.stream, header.llsn);
         }

@@ -33,6 +33,7 @@ pub fn refuse_existing(vfs: &dyn Vfs, target: &Path) -> Result<()> {
 
 /// The same node with a log of its own, so that no file of the old directory is taken for one of its.
 pub fn identity(survey: &Survey, holes: bool, entropy: u64) -> Result<NodeIdentity> {
+    // Nothing is taken from a damaged identity: the headers of segments also say how long they are.
     let known = survey.identity.as_ref().ok().copied().flatten();
     let bytes = known.map(|identity| identity.segment_bytes);
     let bytes = bytes.or(survey.newest().map(|lap| lap.bytes));
@@ -110,5 +111,7 @@ pub fn store(
 
 /// Let the directory be opened.
 pub fn finish(vfs: &dyn Vfs, target: &Path, identity: &NodeIdentity) -> Result<()> {
+    // Last of all: without it no open takes the directory, so what a kill leaves behind cannot pass for a whole
+    // one.
     vfs.replace(&target.join(IDENTITY), &identity.encode())
 }

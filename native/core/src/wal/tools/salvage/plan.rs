@@ -123,7 +123,7 @@ impl Plan {
     fn log(&mut self, log: &Log, stream: &Stream, collected: &Collected, keep: Keep) {
         let range = stream.low..stream.next;
         let islands = collected.coverage.islands(log.stream, &range);
-        // A replica is made whole by the others: it must not have holes that they do not have.
+        // A replica is made whole by the others, which have no holes. So it gets none, but ends earlier.
         let all = keep == Keep::All && !stream.explicit_commit;
         let kept = match islands.first() {
             Some(first) if all => first.start..range.end,
@@ -152,6 +152,7 @@ impl Plan {
                 reason: reason.into(),
             }));
         for (cursor, at) in &stream.cursors {
+            // A cursor may not stand behind the next record.
             if at.position > kept.end {
                 self.guesses.push(format!(
                     "cursor {cursor:?} of log {name:?} goes back from {} to {}",
@@ -202,7 +203,7 @@ impl Plan {
             end: bad.end.into(),
             what: bad.reason.clone(),
         });
-        // What older segments held is known from the states behind them.
+        // What changes older segments held is known from the preambles of later ones; no preamble follows the newest.
         let newest = survey.newest().map(|lap| lap.number) == Some(place.segment);
         if newest && bad.frame.is_none() {
             self.losses.push(Loss {

@@ -41,12 +41,15 @@ pub fn first_state(collected: &Collected, plan: &Plan) -> State {
 fn empty(stream: &mut Stream, kept: &Range<u64>, commits: &[CommitContext]) {
     let first = kept.start;
     (stream.low, stream.committed, stream.next) = (first, first, first);
+    // Later epochs are entered again, each in front of its first record.
     stream.epochs.retain(|(_, at)| *at <= first);
     stream.epoch = stream.epochs.last().map_or(0, |(epoch, _)| *epoch);
+    // What producers stored below stays known, so that a repeat of it is still one.
     stream.producers.cut(first);
     for cursor in stream.cursors.values_mut() {
         cursor.position = cursor.position.min(kept.end);
     }
+    // As if the commit before the first one that is written again had just been made.
     if let Some(commit) = commits.first() {
         stream.context = CommitContext {
             version: commit.version - 1,
@@ -86,6 +89,7 @@ pub fn records(
         writer.fill(log.stream, log.kept.end)?;
         writer.epochs(log.stream, stream, u64::MAX, u64::MAX)?;
         for (i, commit) in commits(collected, log, stream).into_iter().enumerate() {
+            // So that the group in memory does not grow with the log.
             if i % COMMITS_PER_SYNC == 0 {
                 store.sync()?;
             }
@@ -144,11 +148,14 @@ impl Writer<'_> {
         let epoch = self
             .store
             .with_state(|state| state.stream(header.stream).map(|stream| stream.epoch))?
+            // The frame that raised the epoch may be lost; the batch says it too.
             .max(header.epoch);
         let view = BatchView::parse(payload)?;
+        // A search by time passes over a hole that has the time of the records before it.
         if !view.head().is_hole() {
             self.latest = view.head().max_timestamp();
         }
+        // A stretch may begin or end in the middle of a batch. Whole ones are taken over byte for byte.
         let part = (range.start - header.llsn) as u32..(range.end - header.llsn) as u32;
         let smaller;
         let batch = if part == (0..view.count()) {
@@ -228,7 +235,8 @@ fn commits(collected: &Collected, log: &LogPlan, stream: &Stream) -> Vec<CommitC
     let last = stream.context;
     let mut contexts = Vec::new();
     for run in runs {
-        // The last context stays as it was.
+        // The last context comes out exactly as it was: the next commit of the cluster goes on from it. So a run
+        // that reaches over its begin is written as two.
         let at = last.llsn_begin;
         let split = (run.llsn_begin < at && at < run.llsn_end()).then(|| at - run.llsn_begin);
         for part in pieces(run, split) {
@@ -242,6 +250,7 @@ fn commits(collected: &Collected, log: &LogPlan, stream: &Stream) -> Vec<CommitC
         }
     }
     let count = contexts.len() as u64;
+    // Versions only have to rise, and to end with the one that the cluster knows.
     let top = last.version.max(count);
     for (i, context) in contexts.iter_mut().enumerate() {
         context.version = top - (count - 1 - i as u64);
@@ -280,6 +289,7 @@ fn runs_of(found: &[CommitRun], range: &Range<u64>) -> Vec<CommitRun> {
         if begin >= end {
             continue;
         }
+        // Copies say the same again: what was taken already is left out.
         let glsn = run.glsn_begin + (begin - run.llsn_begin);
         let missing = begin - next;
         match runs.last_mut() {
