@@ -62,7 +62,7 @@ pub enum Error {
         supported: u32,
     },
     /// The file belongs to something else: another node, another object, another kind.
-    #[error("{path} belongs to {what} {found}, not {expected}")]
+    #[error("{path} belongs to {what} {found}, not to {expected}")]
     WrongIdentity {
         /// The file.
         path: PathBuf,
@@ -183,7 +183,7 @@ pub enum Error {
         current: u64,
     },
     /// The number is not the next one.
-    #[error("{what} {given} is not the expected {expected}")]
+    #[error("{what} is {given}, expected {expected}")]
     NotDense {
         /// Which number.
         what: &'static str,
@@ -194,8 +194,8 @@ pub enum Error {
     },
     /// An append that may have been stored before names a producer of which nothing is known any more.
     #[error(
-        "this log no longer knows producer {id}, or never did, so it cannot tell whether this append was stored \
-         before"
+        "this log does not know producer {id} any more, or never did, so it cannot tell whether this append was \
+         stored before"
     )]
     UnknownProducer {
         /// The producer.
@@ -242,7 +242,9 @@ pub enum Error {
         budget: u64,
     },
     /// No directory has these records.
-    #[error("no directory has positions {begin} to {end} (half-open)")]
+    #[error(
+        "none of the directories has positions {begin} to {end} (half-open); add the directory of a node that stored them"
+    )]
     Hole {
         /// First position that is missing.
         begin: u64,

@@ -58,7 +58,10 @@ impl Closing {
             }
             py.check_signals()?;
             if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
-                return Err(timed_out(py, "a write has not returned yet")?);
+                return Err(timed_out(
+                    py,
+                    "the store is still closing: a write has not returned yet",
+                )?);
             }
         }
     }

@@ -23,7 +23,7 @@ fn push<T>(to: &mut Vec<T>, item: T) -> PyResult<()> {
 
 #[expect(clippy::needless_pass_by_value, reason = "for map_err")]
 fn no_memory(error: TryReserveError) -> PyErr {
-    PyMemoryError::new_err(format!("the records do not fit the memory: {error}"))
+    PyMemoryError::new_err(format!("not enough memory for the records: {error}"))
 }
 
 /// A column of byte strings.
@@ -209,7 +209,7 @@ fn check_len(what: &str, found: usize, expected: usize) -> PyResult<()> {
         return Ok(());
     }
     Err(to_py(Error::InvalidArgument(format!(
-        "{found} {what} for {expected} values"
+        "got {found} {what} for {expected} values"
     ))))
 }
 
@@ -219,7 +219,7 @@ fn check_more(what: &str, found: usize, expected: usize) -> PyResult<()> {
         return Ok(());
     }
     Err(to_py(Error::InvalidArgument(format!(
-        "more than {expected} {what} for {expected} values"
+        "got more than {expected} {what} for {expected} values"
     ))))
 }
 

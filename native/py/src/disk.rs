@@ -78,7 +78,7 @@ impl MemoryDisk {
             "torn" => CrashPolicy::Torn { seed: *seed },
             other => {
                 return Err(to_py(Error::InvalidArgument(format!(
-                    "policy {other:?} is not drop, keep, subset or torn"
+                    "policy must be drop, keep, subset or torn, got {other:?}"
                 ))));
             }
         };
@@ -118,7 +118,7 @@ impl MemoryDisk {
     fn flip_bit(&self, path: PathBuf, offset: Unsigned, bit: u8) -> PyResult<()> {
         if bit > 7 {
             return Err(to_py(Error::InvalidArgument(format!(
-                "bit {bit} of a byte"
+                "bit must be from 0 to 7, got {bit}"
             ))));
         }
         self.memory.flip_bit(&path, offset.0, bit).map_err(to_py)

@@ -41,7 +41,7 @@ impl Gate {
     /// Refuse only in the child of a fork.
     pub fn check_forked(&self) -> Result<()> {
         if self.state.load(Ordering::Acquire) == FORKED {
-            let text = "opened before this process was forked; open it again here";
+            let text = "this was opened before this process was forked; open it again in the child";
             return Err(Error::InvalidArgument(text.into()));
         }
         Ok(())

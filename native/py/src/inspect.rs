@@ -151,7 +151,7 @@ fn verify_files(py: Python<'_>, data: PathBuf, progress: Option<Py<PyAny>>) -> P
 fn choice(keep: &str) -> PyResult<Keep> {
     Keep::named(keep).ok_or_else(|| {
         to_py(Error::InvalidArgument(format!(
-            "keep {keep:?} is not all, most, newest or oldest"
+            "keep must be all, most, newest or oldest, got {keep:?}"
         )))
     })
 }

@@ -27,7 +27,10 @@ pub struct Seconds(pub std::time::Duration);
 const SECONDS_MAX: f64 = 1e9;
 
 fn refuse(object: Borrowed<'_, '_, PyAny>, what: &str) -> PyErr {
-    to_py(Error::InvalidArgument(format!("{} is not {what}", *object)))
+    to_py(Error::InvalidArgument(format!(
+        "expected {what}, got {}",
+        *object
+    )))
 }
 
 impl<'py> FromPyObject<'_, 'py> for Unsigned {
@@ -36,7 +39,7 @@ impl<'py> FromPyObject<'_, 'py> for Unsigned {
     fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
         match object.extract::<u64>() {
             Err(error) if error.is_instance_of::<PyOverflowError>(object.py()) => {
-                Err(refuse(object, "in 0..2**64"))
+                Err(refuse(object, "a number from 0 to 2**64 - 1"))
             }
             found => found.map(Self),
         }
@@ -94,9 +97,10 @@ impl<'py> FromPyObject<'_, 'py> for Micros {
 
     fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
         match object.extract::<i64>() {
-            Err(error) if error.is_instance_of::<PyOverflowError>(object.py()) => {
-                Err(refuse(object, "a timestamp: microseconds in -2**63..2**63"))
-            }
+            Err(error) if error.is_instance_of::<PyOverflowError>(object.py()) => Err(refuse(
+                object,
+                "a timestamp in microseconds from -2**63 to 2**63 - 1",
+            )),
             // A datetime, or nothing that is a time: one place says.
             Err(error) if error.is_instance_of::<PyTypeError>(object.py()) => {
                 checked(object, "checked_time")?.extract().map(Self)

@@ -52,7 +52,7 @@ fn sync_method(name: &str) -> PyResult<SyncMethod> {
         "fdatasync" => SyncMethod::Fdatasync,
         _ => {
             return Err(to_py(Error::InvalidArgument(format!(
-                "sync_method {name:?} is not direct, dsync or fdatasync"
+                "sync_method must be direct, dsync or fdatasync, got {name:?}"
             ))));
         }
     })

@@ -92,7 +92,10 @@ impl Pending {
     #[pyo3(signature = (timeout=None))]
     fn result(&self, py: Python<'_>, timeout: Option<Seconds>) -> PyResult<Py<PyAny>> {
         if !self.wait(py, timeout)? {
-            return Err(timed_out(py, "not durable in time")?);
+            return Err(timed_out(
+                py,
+                "the records were not durable in time; they may still become so",
+            )?);
         }
         let Ticket { llsn, count, .. } = self.ticket;
         if self.many {

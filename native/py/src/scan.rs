@@ -266,7 +266,7 @@ impl BatchIterator {
         let scan = self.scan.take();
         let scan = scan.ok_or_else(|| {
             to_py(braidlog_core::Error::InvalidArgument(
-                "the stream was consumed".into(),
+                "this Arrow stream was read already; start another scan".into(),
             ))
         })?;
         stream_capsule(py, Box::new(scan))

@@ -88,7 +88,7 @@ fn refused(reason: &str) -> Error {
 
 fn split(batch: &RecordBatch, parts: u32) -> Result<(Int32Array, Vec<usize>)> {
     if parts == 0 {
-        return Err(refused("there has to be a part"));
+        return Err(refused("at least one part is needed"));
     }
     let part_of = parts_of(batch, parts)?;
     let (rows, bounds) = grouped(part_of.len(), parts as usize, |row| part_of[row] as usize)?;

@@ -51,7 +51,7 @@ pub fn compression(name: &str) -> PyResult<Compression> {
         "zstd" => Ok(Compression::Zstd),
         "lz4" => Ok(Compression::Lz4),
         other => Err(to_py(Error::InvalidArgument(format!(
-            "compression {other:?} is not none, zstd or lz4"
+            "compression must be none, zstd or lz4, got {other:?}"
         )))),
     }
 }

@@ -235,7 +235,9 @@ impl<V: Version> Manifest<V> {
     ///   another commit succeeds: from then on the edit is known not to have happened.
     pub fn commit(&mut self, operations: &[V::Operation]) -> Result<u64> {
         if operations.is_empty() {
-            return Err(Error::InvalidArgument("an edit of no operations".into()));
+            return Err(Error::InvalidArgument(
+                "an edit of the manifest needs an operation".into(),
+            ));
         }
         let fields = snapshot::encode_operations(operations);
         codec::check_fields(&fields)?;
@@ -274,7 +276,7 @@ impl<V: Version> Manifest<V> {
             return Ok(());
         }
         Err(Error::Failed {
-            reason: "a manifest write failed, its outcome is unknown".into(),
+            reason: "a write of the manifest failed, and whether it happened is unknown".into(),
         })
     }
 

@@ -72,7 +72,7 @@ impl Directory {
     pub fn open(vfs: Arc<dyn Vfs>, path: &Path, options: Options) -> Result<Self> {
         let Some(identity) = NodeIdentity::read(&*vfs, path)? else {
             return Err(Error::NotFound {
-                what: format!("a Braidlog node at {}", path.display()),
+                what: format!("a Braidlog directory at {}", path.display()),
             });
         };
         let lock = vfs.lock(&path.join(LOCK), &options.holder)?;

@@ -210,7 +210,7 @@ impl Merge {
             _ => format!("positions {next} to {} are", end - 1),
         };
         let reason = format!(
-            "{}; {what} in no other directory; damaged are {}",
+            "{}; {what} in no other directory; damaged: {}",
             first.reason,
             named(&damages)
         );
@@ -225,7 +225,7 @@ impl Merge {
             return Ok(());
         };
         let reason = format!(
-            "{}; nothing else tells where stream {} ends: behind position {} there may be more; damaged are {}",
+            "{}; no other directory tells where stream {} ends, so there may be records behind position {}; damaged: {}",
             first.reason,
             unproven
                 .iter()

@@ -361,7 +361,7 @@ impl Pass {
         let Some((segment, _)) = self.current.take() else {
             return Ok(());
         };
-        let reason = "behind damage, too much waits for its place in the order".into();
+        let reason = "too many records behind the damage wait for their place in the order".into();
         self.pass_by(Damage {
             path: segment.path().into(),
             begin: begin.into(),

@@ -22,7 +22,7 @@ fn edits_that_do_not_apply() {
     let vfs = memory();
     let mut manifest = create(&vfs);
     let manifest = &mut manifest;
-    refused(manifest, &[], "no operations");
+    refused(manifest, &[], "needs an operation");
     refused(manifest, &[add(0)], "ids below 1");
     refused(manifest, &[Op::AddSlot { slot: 1, bytes: 0 }], "no bytes");
     refused(manifest, &[add(u32::MAX)], "used up");

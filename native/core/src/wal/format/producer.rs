@@ -137,11 +137,11 @@ impl Pending {
 
 fn check_sequence(producer: ProducerId, sequence: u64, count: u64) -> Result<()> {
     if producer.id == 0 || sequence == 0 {
-        let reason = "producer id and sequence begin at 1";
+        let reason = "producer ids and sequences begin at 1";
         return Err(Error::InvalidArgument(reason.into()));
     }
     if !fits(sequence, count) {
-        let reason = "producer sequence out of range";
+        let reason = "the producer sequence would pass 2**62";
         return Err(Error::InvalidArgument(reason.into()));
     }
     Ok(())
@@ -175,7 +175,7 @@ fn gap(given: u64, expected: u64) -> Error {
 
 fn several(sequence: u64, count: u64) -> Error {
     Error::InvalidArgument(format!(
-        "sequences {sequence}..{} were stored by several appends; repeat each as it was",
+        "sequences {sequence}..{} were stored by several appends; retry each with the records that it had",
         sequence + count
     ))
 }

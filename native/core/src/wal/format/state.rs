@@ -119,7 +119,10 @@ impl State {
     /// Stream numbers are given once.
     fn check_number(&self, stream: u32) -> Result<()> {
         if stream == u32::MAX {
-            return Err(Error::InvalidArgument("stream numbers are used up".into()));
+            return Err(Error::InvalidArgument(
+                "this directory has used up its stream numbers; create the log in another one"
+                    .into(),
+            ));
         }
         if stream != self.next_stream {
             let (given, expected) = (u64::from(stream), u64::from(self.next_stream));
@@ -142,11 +145,13 @@ impl State {
             return Err(Error::InvalidArgument(reason.into()));
         }
         if first == 0 || !fits(first, 1) {
-            return Err(Error::InvalidArgument(format!("first LLSN {first}")));
+            return Err(Error::InvalidArgument(format!(
+                "a log cannot begin anew at LLSN {first}"
+            )));
         }
         // Windows come from another node. They must not know records that this stream will get later.
         if !restart.producers.is_within(first) || !restart.producers.is_bounded() {
-            let reason = format!("producer windows are not of records below {first}");
+            let reason = format!("the producer windows have records at LLSN {first} or behind it");
             return Err(Error::InvalidArgument(reason));
         }
         self.check_number(header.stream)
@@ -168,10 +173,13 @@ impl State {
                 }
                 let count = u64::from(*count);
                 if count == 0 || !fits(header.llsn, count) {
-                    return Err(Error::InvalidArgument("record count out of range".into()));
+                    return Err(Error::InvalidArgument(
+                        "a batch of no records, or of so many that positions would pass 2**62"
+                            .into(),
+                    ));
                 }
                 if producer.is_some_and(|(_, sequence)| !fits(sequence, count)) {
-                    let reason = "producer sequence out of range";
+                    let reason = "the producer sequence would pass 2**62";
                     return Err(Error::InvalidArgument(reason.into()));
                 }
                 Ok(())

@@ -168,7 +168,9 @@ impl Stream {
             });
         }
         if !fits(context.glsn_begin, context.length) {
-            return Err(Error::InvalidArgument("commit GLSN out of range".into()));
+            return Err(Error::InvalidArgument(
+                "the GLSN of the commit would pass 2**62".into(),
+            ));
         }
         let free = self.context.glsn_begin + self.context.length;
         // Numbers of the log never fall. That holds of an empty commit too, for the next one is compared with it.

@@ -9,3 +9,4 @@ pub(crate) mod encoded_append;
 pub(crate) mod frames;
 pub(crate) mod group;
 pub(crate) mod records;
+pub(crate) mod seal;

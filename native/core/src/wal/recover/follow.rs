@@ -66,7 +66,7 @@ impl Follower {
         let Some(identity) = NodeIdentity::read(&*vfs, dir)? else {
             check_no_remains(&*vfs, dir)?;
             return Err(Error::NotFound {
-                what: format!("a Braidlog node at {}", dir.display()),
+                what: format!("a Braidlog directory at {}", dir.display()),
             });
         };
         let who = Identity {

@@ -64,7 +64,8 @@ impl Store {
                 other => return other,
             }
         }
-        let reason = "the stream is rolled back again and again while it is read";
+        let reason =
+            "the stream was rolled back at each of several attempts to read it; read again";
         Err(Error::InvalidArgument(reason.into()))
     }
 

@@ -151,7 +151,7 @@ fn plan(
         let count = u64::from(batch.count);
         let in_range = batch.producer.is_none_or(|(_, first)| fits(first, count));
         if !fits(next, count) || !in_range {
-            let reason = "record count or producer sequence out of range";
+            let reason = "positions or producer sequences would pass 2**62";
             return Err(Error::InvalidArgument(reason.into()));
         }
         let windows = noted.as_ref().unwrap_or(&stream.producers);

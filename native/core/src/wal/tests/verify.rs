@@ -344,7 +344,7 @@ fn a_directory_in_the_place_of_a_file_is_damage() {
         assert!(
             found
                 .iter()
-                .any(|what| what.contains("a directory where a file")),
+                .any(|what| what.contains("where a file belongs")),
             "{found:?}"
         );
         let report = check(&vfs);

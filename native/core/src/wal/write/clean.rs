@@ -130,7 +130,7 @@ impl Store {
         let (extents, cut) = self.view.owned(&stream)?;
         if let Some(unknown) = extents.iter().find(|extent| extent.lane == UNKNOWN) {
             // Whether it replaces what is here cannot be said, and what is not copied goes.
-            let reason = "its index can neither be read nor made again, so nothing is cleaned";
+            let reason = "the index of this segment can neither be read nor made again, so the cleaner stops";
             return Err(Error::corrupt(unknown.segment.path(), 0, reason));
         }
         let owner = extents.iter().find(|extent| {

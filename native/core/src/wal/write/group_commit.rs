@@ -121,7 +121,9 @@ impl Store {
         inner.check()?;
         // It is neither gathered nor in flight, and not durable: nothing was placed under this number.
         let Some(turn) = inner.turn(group).cloned() else {
-            return Err(Error::InvalidArgument(format!("no group {group} yet")));
+            return Err(Error::InvalidArgument(format!(
+                "there is no group {group} yet"
+            )));
         };
         inner.waiters += 1;
         let durable = self.wait_locked(&mut inner, &turn, group, timeout);

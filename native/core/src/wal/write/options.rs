@@ -78,7 +78,7 @@ impl Options {
         }
         if self.begin_bytes < BEGIN_BYTES_MIN || !self.begin_bytes.is_multiple_of(4096) {
             return wrong(format!(
-                "begin_bytes must be a multiple of 4096 from {BEGIN_BYTES_MIN} on"
+                "begin_bytes must be a multiple of 4096, at least {BEGIN_BYTES_MIN}"
             ));
         }
         if self.sync_depth == 0 || self.sync_depth > 16 {

@@ -114,7 +114,7 @@ fn diagnose(vfs: &dyn Vfs, survey: &Survey) -> (&'static str, Option<String>, Op
         Ok(Some((end, Ending::Torn { reason }))) => (
             "torn tail",
             Some(format!(
-                "{path} at offset {end}: {reason}; nobody was promised what follows, \
+                "{path} at offset {end}: {reason}; what follows was never acknowledged, \
                  the next open cuts it"
             )),
             at(end),

@@ -162,7 +162,7 @@ impl Survey {
     /// Fail unless identity and manifest are whole.
     pub fn whole(self) -> Result<(Self, NodeIdentity, Arc<WalFiles>)> {
         let missing = Error::NotFound {
-            what: format!("a node directory at {}", self.dir.display()),
+            what: format!("a Braidlog directory at {}", self.dir.display()),
         };
         let Self {
             identity, files, ..
@@ -300,11 +300,11 @@ fn lost(dir: &Path, names: &[String]) -> Error {
     if names.iter().any(|name| name == "wal" || name == "CURRENT") {
         return Error::Missing {
             path: dir.join(IDENTITY),
-            reason: "other files of the node are there".into(),
+            reason: "other files of the node are there; restore it from a copy".into(),
         };
     }
     Error::NotFound {
-        what: format!("a node directory at {}", dir.display()),
+        what: format!("a Braidlog directory at {}", dir.display()),
     }
 }
 

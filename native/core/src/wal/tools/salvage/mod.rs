@@ -99,7 +99,10 @@ pub fn salvage(
     };
     let report = verify(vfs, target, checked)?;
     if let Some(finding) = report.damage().next() {
-        let reason = format!("the new directory is not sound: {}", finding.what);
+        let reason = format!(
+            "the new directory is damaged, so do not use it: {}",
+            finding.what
+        );
         return Err(Error::corrupt(
             finding.path.clone(),
             finding.offset.unwrap_or(0),

@@ -187,7 +187,7 @@ impl Plan {
         for (before, after) in numbers.filter(|_| survey.files.is_err()) {
             if before.number + 1 != after.number {
                 self.guesses.push(format!(
-                    "segments {}..{} are not there: they were dropped, or lost",
+                    "segments {}..{} are missing: they were dropped after a trim, or lost",
                     before.number + 1,
                     after.number
                 ));
@@ -212,10 +212,10 @@ impl Plan {
                 end: 0,
                 records: 0,
                 reason: format!(
-                    "{} at offsets {}..{} of the newest segment: records, cursors, logs or \
-                     trims of which nothing else tells",
+                    "{} at offsets {}..{} of the newest segment is lost; no other file tells \
+                     which records, cursors, logs or trims that was",
                     match bad.frames {
-                        0 => "all that stood".into(),
+                        0 => "everything".into(),
                         frames => format!("{frames} frames"),
                     },
                     bad.offset,

@@ -31,9 +31,10 @@ impl Verifier<'_> {
         for name in [LOCK, WATERMARK, CHECKPOINT] {
             let path = self.survey.dir.join(name);
             if self.vfs.list(&path).is_ok() {
-                let what = "a directory where a file belongs: no open for writing succeeds";
+                let what =
+                    "a directory stands where a file belongs: the log cannot be opened for writing";
                 self.find(Finding {
-                    next: "move it away; a copy of the file, if there is one, takes its place",
+                    next: "move it away, and put a copy of the file in its place if there is one",
                     ..Finding::corruption(&path, None, what)
                 });
             }
@@ -68,8 +69,8 @@ impl Verifier<'_> {
         match edits(&**self.vfs, &self.survey.dir) {
             Ok(edits) => {
                 if let Some(offset) = edits.torn {
-                    let what = "torn last edit; nobody was promised it";
-                    let next = "nothing: the next open drops it";
+                    let what = "torn last edit: it was never acknowledged";
+                    let next = "nothing to do: the next open drops it";
                     self.find(Finding::note(&edits.path, offset, what, next));
                 }
             }
@@ -110,7 +111,7 @@ impl Verifier<'_> {
                 .and_then(|file| file.len());
             let absent = |error: &Error| matches!(error, Error::Io { source, .. } if source.kind() == ErrorKind::NotFound);
             // It holds nothing: an open does without it.
-            let next = "nothing: it is made again when it is needed";
+            let next = "nothing to do: it is made again when it is needed";
             let finding = match len {
                 Ok(len) if (filled..=bytes).contains(&len) => continue,
                 Ok(len) => {
@@ -134,7 +135,7 @@ impl Verifier<'_> {
         let Some(mark) = self.survey.watermark else {
             let exists = self.vfs.exists(&path).unwrap_or(false);
             let what = if exists { "not whole" } else { "missing" };
-            let next = "nothing: the next open writes it";
+            let next = "nothing to do: the next open writes it";
             return self.find(Finding::note(&path, None, what, next));
         };
         let Some(newest) = self.survey.newest().filter(|_| self.survey.files.is_ok()) else {
@@ -169,12 +170,17 @@ impl Verifier<'_> {
         let orphans = found.files.iter().filter(|_| !self.survey.alive);
         let orphans: Vec<_> = orphans.map(|path| self.survey.dir.join(path)).collect();
         for path in orphans {
-            let next = "nothing: the next open removes it";
-            self.find(Finding::note(&path, None, "nothing names this file", next));
+            let next = "nothing to do: the next open removes it";
+            self.find(Finding::note(
+                &path,
+                None,
+                "the manifest does not list this file",
+                next,
+            ));
         }
         for path in found.foreign {
             let path = self.survey.dir.join(path);
-            let next = "nothing: it is left alone";
+            let next = "nothing to do: Braidlog leaves it alone";
             self.find(Finding::note(&path, None, "not a file of Braidlog", next));
         }
     }

@@ -114,7 +114,7 @@ impl Finding {
                 Self::corruption(path, None, error.to_string())
             }
             Error::Newer { path, .. } => Self {
-                next: "upgrade braidlog",
+                next: "upgrade Braidlog",
                 ..Self::corruption(path, None, error.to_string())
             },
             other => Self::corruption(path, None, other.to_string()),
@@ -220,8 +220,8 @@ impl Verifier<'_> {
         match self.survey.ending(&**self.vfs) {
             Ok(Some((end, Ending::Torn { reason }))) => {
                 self.newest_end = Some(end);
-                let what = format!("torn tail: {reason}; nobody was promised what follows");
-                let next = "nothing: the next open cuts it";
+                let what = format!("torn tail: {reason}; what follows was never acknowledged");
+                let next = "nothing to do: the next open cuts it off";
                 self.find(Finding::note(&path, u64::from(end), what, next));
             }
             Ok(Some((end, Ending::Corrupt { reason }))) => {
@@ -301,7 +301,8 @@ impl Verifier<'_> {
                 let finding = &mut self.report.findings[at];
                 finding.severity = Severity::Note;
                 finding.what += "; dead bytes: no record that can be read is there";
-                finding.next = "nothing: the file is used again when nothing in it is alive";
+                finding.next =
+                    "nothing to do: the file is used again once all of its records are trimmed";
             }
         }
     }
@@ -328,7 +329,7 @@ impl Verifier<'_> {
             let holes = self.holes.remove(&log.stream).unwrap_or_default();
             for Range { start, end } in joined(holes, &(stream.low..stream.next)) {
                 let what = format!("log {name:?}: positions {start}..{end} are a declared hole");
-                let next = "nothing: a repair could not save their records";
+                let next = "nothing to do: an earlier repair could not save their records";
                 self.find(Finding::note(&self.survey.dir.clone(), None, what, next));
             }
             for (cursor, at) in &stream.cursors {
@@ -337,7 +338,7 @@ impl Verifier<'_> {
                         "log {name:?}: cursor {cursor:?} at {} is beyond the end {}",
                         at.position, stream.next
                     );
-                    let next = "nothing, unless records were lost";
+                    let next = "nothing to do, unless records were lost";
                     self.find(Finding::note(&self.survey.dir.clone(), None, what, next));
                 }
             }

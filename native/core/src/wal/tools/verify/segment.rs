@@ -121,7 +121,7 @@ impl Verifier<'_> {
         match read_header(&**self.vfs, &lap.path) {
             Ok(Some(found)) if found == expected => {}
             Ok(_) => {
-                let what = "the header block is not the one of this segment";
+                let what = "the header block belongs to another segment";
                 self.find(Finding::corruption(&lap.path, 0, what));
             }
             Err(error) => self.find(Finding::of(&error, &lap.path)),
@@ -198,7 +198,7 @@ impl Verifier<'_> {
             None => return,
         };
         let path = self.survey.dir.join(CHECKPOINT);
-        let what = format!("is not what the log adds up to: {what}");
+        let what = format!("differs from the state that the frames of the log add up to: {what}");
         self.find(Finding {
             next: "close the log and remove the file: the next open reads the segment",
             ..Finding::corruption(&path, None, what)
@@ -222,7 +222,9 @@ impl Verifier<'_> {
             && number + 1 == lap.number
             && let Some(difference) = difference(folded, &state)
         {
-            let what = format!("the state at its head is not what segment {number} adds up to: ");
+            let what = format!(
+                "the state at its head differs from what the frames of segment {number} add up to: "
+            );
             self.find(Finding::corruption(
                 &lap.path,
                 u64::from(FIRST_FRAME),
@@ -282,7 +284,7 @@ impl Verifier<'_> {
     fn degraded(&mut self, path: &Path, what: String) {
         self.find(Finding {
             severity: Severity::Degraded,
-            next: "nothing: the index is rebuilt from the segment when it is needed",
+            next: "nothing to do: the index is rebuilt from the segment when it is needed",
             ..Finding::corruption(path, None, what)
         });
     }
