@@ -148,6 +148,11 @@ class Replica:
         return self._core.committed
 
     @property
+    def stopped(self) -> bool:
+        """Tell whether it serves no reads."""
+        return self._core.stopped
+
+    @property
     def low(self) -> int:
         """Return the first LLSN that is kept."""
         return self._core.low

@@ -23,6 +23,7 @@ from braidlog.errors import (
     RemoteProtocolError,
     TooLargeError,
 )
+from braidlog.logstream.replica import Replica
 from braidlog.node.config import NodeConfig
 from braidlog.node.leader.registration import Registration
 from braidlog.node.peers.identity import Identity
@@ -309,6 +310,36 @@ async def test_reads_of_one_connection_that_wait_are_bounded(
             await log.append(b"y")
             await _until(lambda: len(server.node.replicas.readers) == 0)
             assert not any(each.readers for each in server.node.sessions._sessions)
+
+
+@pytest.mark.parametrize("by_glsn", [False, True])
+async def test_a_commit_does_not_wake_reads_of_what_comes_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_glsn: bool
+) -> None:
+    """With a token to read alone, a client could else slow down every append."""
+    begun: list[int] = []
+    read = Replica.read
+
+    def noted(replica: Replica, message: Read, *, expired: bool = False) -> Any:
+        begun.append(message.begin)
+        return read(replica, message, expired=expired)
+
+    monkeypatch.setattr(Replica, "read", noted)
+    settings = config(tmp_path)
+    async with serving(settings) as server, client(settings) as there:
+        log = await there.create_log("orders")
+        await log.append(b"x")
+        stream = (await log.describe()).streams[0].stream
+        async with connected(settings) as raw:
+            for begin in [1000] * 100 + [12]:
+                raw.connection.request(Read(stream, begin, by_glsn, 1, 30_000), ())
+            raw.send()
+            await _until(lambda: len(server.node.replicas.readers) == 101)
+            for _ in range(11):
+                await log.append(b"y")
+            await _until(lambda: len(server.node.replicas.readers) == 100)
+    assert begun.count(1000) == 100
+    assert begun.count(12) == 2
 
 
 async def test_who_does_not_greet_loses_the_connection(

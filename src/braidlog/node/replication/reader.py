@@ -153,8 +153,16 @@ class Readers:
         if not readers:
             return
         stream.waiting = []
+        replica = stream.replica
+        # Thousands may wait for what comes later: a commit costs each one comparison.
+        llsn, glsn = replica.committed, replica.high_watermark + 1
+        stopped = replica.stopped
         for reader in readers:
-            rests = due_only and now < reader.deadline and not reader.stirs
+            if due_only:
+                rests = now < reader.deadline and not reader.stirs
+            else:
+                reached = glsn if reader.message.by_glsn else llsn
+                rests = reader.message.begin >= reached and not stopped
             if rests or not self._answered(stream, reader, now):
                 stream.waiting.append(reader)
             else:
