@@ -134,7 +134,7 @@ class _Archiving:
             ArchiveDamagedError: one is not what was archived. The cursor stays.
         """
         held = [each.position for each in kept.cursors() if each.name == self.cursor]
-        begin = max(kept.first, *held)
+        begin = max([kept.first, *held])
         for file in manifest.holding(begin, manifest.end):
             path = Path(self.place.path(file.path))
             footer = file.footer_bytes, file.footer_checksum

@@ -83,6 +83,17 @@ def test_pins_of_others_hold_what_is_archived(log: Log, tmp_path: Path) -> None:
     assert next(c for c in log.cursors() if c.name == "archive").lease == 60.0
 
 
+def test_a_cursor_that_is_gone_or_another_one_is_set_anew(
+    log: Log, tmp_path: Path
+) -> None:
+    run(log, tmp_path / "a")
+    log.cursor("archive").delete()
+    assert run(log, tmp_path / "a").unchanged
+    assert run(log, tmp_path / "a", cursor="another").unchanged
+    places = {each.name: (each.position, each.pin) for each in log.cursors()}
+    assert places == {"archive": (301, True), "another": (301, True)}
+
+
 class Stopped(BaseException):
     """The run ends here."""
 
