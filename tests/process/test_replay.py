@@ -157,5 +157,5 @@ def test_what_is_refused_did_nothing(tmp_path: Path) -> None:
     words = ("--data", tmp_path / "bank", "--partitions", "0", "--across", "refuse")
     process = start("wide", tmp_path / "again", *words)
     _, complaint = process.communicate()
-    assert (process.returncode, "as well" in complaint) == (1, True)
+    assert (process.returncode, "choose these too" in complaint) == (1, True)
     assert not (tmp_path / "again").exists()

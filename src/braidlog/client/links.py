@@ -70,7 +70,7 @@ class Links:
         except TimeoutError as error:
             if isinstance(error, LogError):
                 raise
-            msg = f"{address} did not answer within {self._timeout_s} seconds"
+            msg = f"{address} did not answer within {self._timeout_s:.3g} seconds"
             raise _never_sent(msg) from error
         except OSError as error:
             if isinstance(error, LogError):
@@ -99,7 +99,7 @@ class Links:
         except TimeoutError as error:
             if isinstance(error, LogError):
                 raise
-            msg = f"{address} did not answer within {within} seconds"
+            msg = f"{address} did not answer within {within:.3g} seconds"
             raise DeadlineError(msg) from error
 
 
