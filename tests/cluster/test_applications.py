@@ -346,10 +346,10 @@ def test_a_directory_belongs_to_one_host_and_one_log(
         pytest.raises(LockedError, match="another host"),
     ):
         opened(cluster, tmp_path, "mine")
-    with pytest.raises(ApplicationMismatchError, match="that of the log"):
+    with pytest.raises(ApplicationMismatchError, match="was built from the log"):
         opened(cluster, tmp_path, "yours")
     other = Application("shop", partitions=3, schema=SCHEMA)
-    with pytest.raises(ApplicationMismatchError, match="this is 'bank'"):
+    with pytest.raises(ApplicationMismatchError, match="this program has 'bank'"):
         opened(cluster, tmp_path / "shop", "mine", bank=other)
 
 

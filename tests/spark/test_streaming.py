@@ -115,7 +115,7 @@ def test_a_query_that_was_overtaken_by_trimming(
     run(spark, checkpoint, options | {"to": "101"})
     with braidlog.open(orders) as node:
         node.log("orders").trim(before=201)
-    with pytest.raises(PySparkException, match=r"TrimmedError.*read it up to 101"):
+    with pytest.raises(PySparkException, match=r"TrimmedError.*read only up to 101"):
         run(spark, checkpoint, options)
     seen, query = run(spark, checkpoint, options | {"failOnTrimmed": "false"})
     assert seen == {1: list(range(201, 1001))}

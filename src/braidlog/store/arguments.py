@@ -156,7 +156,10 @@ def checked_time(timestamp: object) -> int:
         raise TypeError(msg)
     number = int(operator.index(timestamp))
     if number not in _TIMES:
-        msg = f"{number} is not a timestamp: microseconds in -2**63..2**63"
+        msg = (
+            "expected a timestamp in microseconds from -2**63 to 2**63 - 1, got "
+            f"{number}"
+        )
         raise InvalidArgumentError(msg)
     return number
 

@@ -140,10 +140,10 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # t
         if self.options.fail_on_trimmed:
             msg = (
                 f"log {self.options.log!r} was trimmed to position {look.first}, "
-                f"but this query has read only up to {before.position}: pass "
-                "failOnTrimmed=false to continue after the gap"
+                f"but this query has read only up to {before.position}"
             )
-            raise TrimmedError(msg, first=look.first)
+            hint = "Pass failOnTrimmed=false to continue after the gap"
+            raise TrimmedError(msg, first=look.first).advising(hint)
         return look.first, look.first - before.position
 
     def _end(self, look: Look) -> int:
