@@ -364,7 +364,7 @@ PLANTED: Mapping[str, Planted] = {
     ),
     "nobody looks for damage": Planted(nobody_looks, STORMS["rot"], (2, 9)),
     "learners that lack some count": Planted(
-        learners_that_lack_some_count, STORMS["rot"], (5,), slow=True
+        learners_that_lack_some_count, STORMS["rot"], (56,), slow=True
     ),
     "connections without a bound": Planted(connections_without_a_bound, _CROWD, (1,)),
     "frames without a bound": Planted(frames_without_a_bound, _CROWD, (1,)),
