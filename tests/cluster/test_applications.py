@@ -349,7 +349,7 @@ def test_a_directory_belongs_to_one_host_and_one_log(
     with pytest.raises(ApplicationMismatchError, match="was built from the log"):
         opened(cluster, tmp_path, "yours")
     other = Application("shop", partitions=3, schema=SCHEMA)
-    with pytest.raises(ApplicationMismatchError, match="this program has 'bank'"):
+    with pytest.raises(ApplicationMismatchError, match="this program has 'shop'"):
         opened(cluster, tmp_path / "shop", "mine", bank=other)
 
 
