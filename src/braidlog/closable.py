@@ -5,20 +5,21 @@ What entering does differs, so an asyncio class says it itself.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import Self
 
 __all__ = ["AsyncClosable", "Closable"]
 
 
-class Closable:
+class Closable(ABC):
     """Something that is closed where its ``with`` block ends."""
 
     __slots__ = ()
 
+    @abstractmethod
     def close(self) -> None:
         """Release what this holds."""
-        raise NotImplementedError
 
     def __enter__(self) -> Self:
         """Return this."""
@@ -34,14 +35,14 @@ class Closable:
         self.close()
 
 
-class AsyncClosable:
+class AsyncClosable(ABC):
     """Something that is closed where its ``async with`` block ends."""
 
     __slots__ = ()
 
+    @abstractmethod
     async def close(self) -> None:
         """Release what this holds."""
-        raise NotImplementedError
 
     async def __aexit__(
         self,

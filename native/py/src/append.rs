@@ -97,8 +97,14 @@ impl HeaderList {
                 let text = format!("header name must be str, not {found}");
                 return Err(PyTypeError::new_err(text));
             }
-            let name: String = name.extract()?;
-            pairs.push((name, with_bytes(&value, "header value", <[u8]>::to_vec)?));
+            // A `str` may hold half of a surrogate pair, which UTF-8 cannot.
+            let Ok(text) = name.extract::<String>() else {
+                let shown = name.repr()?;
+                return Err(to_py(Error::InvalidArgument(format!(
+                    "header name {shown} cannot be stored as UTF-8"
+                ))));
+            };
+            pairs.push((text, with_bytes(&value, "header value", <[u8]>::to_vec)?));
             if pairs.len() > RECORD_HEADERS_MAX {
                 let (size, max) = (pairs.len() as u64, RECORD_HEADERS_MAX as u64);
                 return Err(to_py(Error::TooLarge {

@@ -171,5 +171,11 @@ def _named(headers: Any) -> Headers:
         if not isinstance(name, str):
             msg = f"header name must be str, not {type(name).__name__}"
             raise TypeError(msg)
+        try:
+            name.encode()
+        except UnicodeEncodeError as error:
+            # A `str` may hold half of a surrogate pair, which UTF-8 cannot.
+            msg = f"header name {name!r} cannot be stored as UTF-8"
+            raise InvalidArgumentError(msg) from error
         found.append((name, checked_bytes(value, "header value")))
     return tuple(found)

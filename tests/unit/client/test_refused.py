@@ -40,6 +40,10 @@ SAME: dict[str, Call] = {
     "headers int": lambda log: log.append(b"v", headers=5),
     "header of three": lambda log: log.append(b"v", headers=[("a", b"1", b"2")]),
     "header value": lambda log: log.append(b"v", headers=[("a", "1")]),
+    "header name of half a pair": lambda log: log.append(b"v", headers={"\ud800": b""}),
+    "one header name of half a pair": lambda log: log.append_many(
+        [b"a", b"b"], headers=[{"a": b""}, {"\udfff": b""}]
+    ),
     "timestamp": lambda log: log.append(b"v", timestamp=1.5),
     "timestamp of 71 bits": lambda log: log.append(b"v", timestamp=1 << 70),
     "producer": lambda log: log.append(b"v", producer=(1, 2), sequence=1),
