@@ -173,8 +173,8 @@ BAD: dict[str, tuple[type[Exception], str, Callable[[Log], object]]] = {
         lambda log: log.append(b"", headers=[("a", "b")]),  # type: ignore[list-item]
     ),
     "header name": (
-        ValueError,
-        "surrogates",
+        InvalidArgumentError,
+        "cannot be stored as UTF-8",
         lambda log: log.append(b"", headers=[("\ud800", b"")]),
     ),
     "too many headers": (
