@@ -29,12 +29,16 @@ export PATH := $(CURDIR)/$(bin):$(PATH)
 export JAVA
 
 .DEFAULT_GOAL := help
-.PHONY: setup build test lint lint-python lint-rust types types-python types-native rust fuzz sim bench bench-cluster bench-spark demo docs wheel clean ci ci-checks soak help
+.PHONY: setup build test lint lint-python lint-rust types types-python types-native rust fuzz sim bench bench-cluster bench-spark demo docs wheel collect clean ci ci-checks soak help
 
 setup: $(stamps)/dependencies  ## Make .venv with the locked dependencies, and a Java if there is none
 	@.ci/java $(venv)
 
 build: setup $(stamps)/native  ## Build the native module in release mode
+
+# Once, or each process of `make test` compiles every test at the same time as the others.
+collect: build
+	$(bin)/python -m pytest --collect-only --quiet --quiet
 
 test: build  ## Run the Python tests (PYTEST="-k name" to choose)
 	$(bin)/python -m pytest -n $(TEST_JOBS) --dist loadfile $(PYTEST)
@@ -107,7 +111,7 @@ ci:  ## Run what .ci/run runs
 	$(MAKE) --jobs 2 --output-sync=target IN_ORDER=1 ci-checks
 	$(MAKE) test PYTEST="--durations=20 $(PYTEST)"
 
-ci-checks: rust lint-rust fuzz lint-python types docs wheel
+ci-checks: rust lint-rust fuzz lint-python types docs wheel collect
 
 # Two chains, one beside the other: make alone would begin with what waits for the lock of cargo.
 ifdef IN_ORDER
@@ -117,6 +121,7 @@ types-python: fuzz
 $(stamps)/native: | lint-python
 docs: build
 wheel: docs
+collect: wheel
 endif
 
 help:
