@@ -23,6 +23,7 @@ pub mod index;
 pub mod limits;
 pub mod manifest;
 pub mod replay;
+pub mod table;
 pub mod vfs;
 pub mod wal;
 pub mod wire;

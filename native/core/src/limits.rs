@@ -59,3 +59,7 @@ pub const MANIFEST_ROTATE_BYTES: u64 = 1 << 20;
 
 /// Edits behind the snapshot after which a new manifest file is started.
 pub const MANIFEST_ROTATE_EDITS: u64 = 4096;
+
+/// Longest key of a table: two of them fit a page index entry, and a page holds many. A log takes longer keys; a
+/// table counts their records and leaves them out.
+pub const TABLE_KEY_BYTES_MAX: usize = 16 << 10;
