@@ -54,7 +54,7 @@ from braidlog.sources.plan import BYTES_PER_TASK
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["audit", "audit_job", "copies_of"]
+__all__ = ["audit", "copies_of"]
 
 _NAME: Final = "audit"
 _POSITIONS_PER_TASK: Final = 1 << 20
@@ -134,18 +134,6 @@ def audit(
         LockedError: a node runs on a raw directory.
         TrimmedError: the log was trimmed meanwhile; run the audit again.
     """
-    job = audit_job(origin, output, archives=archives, bytes_per_task=bytes_per_task)
-    return run(job, spark=spark, workers=workers, progress=progress)
-
-
-def audit_job(
-    origin: Origin,
-    output: str | Path,
-    *,
-    archives: Sequence[str | Path] = (),
-    bytes_per_task: int = BYTES_PER_TASK,
-) -> Job:
-    """Return the job of `audit`, for `braidlog.pipelines.run`."""
     origin = origin.absolute()
     places = [absolute(place) for place in archives]
     home = home_of(output)
@@ -160,7 +148,7 @@ def audit_job(
                 found.append(Look(copy))  # Which says in its place what is wrong.
         return found
 
-    return Job(
+    job = Job(
         _NAME,
         {"origin": origin.parameters(), "archives": places},
         home,
@@ -173,6 +161,7 @@ def audit_job(
         partial(refuse_results, home),
         reads=origin.directories(),
     )
+    return run(job, spark=spark, workers=workers, progress=progress)
 
 
 # -- the first stage ---------------------------------------------------------------

@@ -20,7 +20,7 @@ are in one stream.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import pairwise
@@ -52,14 +52,20 @@ from braidlog.pipelines.latest import (
     latest_of,
 )
 from braidlog.pipelines.manifest import finished, home_of, publish, published
-from braidlog.pipelines.shuffle import COLUMNS, ShuffleReader, ShuffleWriter, write_list
+from braidlog.pipelines.shuffle import (
+    COLUMNS,
+    Counted,
+    ShuffleReader,
+    ShuffleWriter,
+    write_list,
+)
 from braidlog.sources.origin import Origin
 from braidlog.sources.plan import BYTES_PER_TASK, Span, joined
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Tombstones", "compact", "compact_job"]
+__all__ = ["Tombstones", "compact"]
 
 _NAME: Final = "compact"
 _PART_BYTES: Final = 64 << 20
@@ -161,32 +167,7 @@ def compact(
         AlreadyExistsError: the directory has the results of another job.
         LockedError: the same job is running.
     """
-    job = compact_job(
-        origin,
-        output,
-        until=until,
-        tombstones=tombstones,
-        bytes_per_task=bytes_per_task,
-    )
-    return run(job, spark=spark, workers=workers, progress=progress)
-
-
-def compact_job(
-    origin: Origin,
-    output: str | Path,
-    *,
-    until: int | None = None,
-    tombstones: Tombstones | None = None,
-    bytes_per_task: int = BYTES_PER_TASK,
-) -> Job:
-    """Return the job of `compact`, for `braidlog.pipelines.run`."""
-    home, gone = home_of(output), tombstones or Tombstones()
-    origin = origin.absolute()
-    parameters = {
-        "origin": origin.parameters(),
-        "until": until,
-        "tombstones": [gone.kind, gone.text],
-    }
+    origin, gone = origin.absolute(), tombstones or Tombstones()
 
     def plan_collect(_: Sequence[Result]) -> list[_Collect]:
         with origin.open() as source:
@@ -195,16 +176,14 @@ def compact_job(
         keys_only = bool(origin.path) and len(ranges) > _RANGES_AT_ONCE
         return [_Collect(each.begin, each.end, parts, keys_only) for each in ranges]
 
-    def finish(results: Sequence[Result]) -> Mapping[str, Any]:
-        files = [file for result in results for file in result.files]
-        return publish(
-            home, _NAME, job.identity, parameters, files=files, facts=_facts(results)
-        )
-
     job = Job(
         _NAME,
-        parameters,
-        home,
+        {
+            "origin": origin.parameters(),
+            "until": until,
+            "tombstones": [gone.kind, gone.text],
+        },
+        home_of(output),
         (
             Stage("collect", _Collect, plan_collect, partial(_collect, origin)),
             Stage(
@@ -228,11 +207,11 @@ def compact_job(
                 partial(_merge, gone),
             ),
         ),
-        finish,
-        lambda: published(home, _NAME, job.identity),
+        lambda results: publish(job, results, _facts(results)),
+        lambda: published(job),
         reads=origin.directories(),
     )
-    return job
+    return run(job, spark=spark, workers=workers, progress=progress)
 
 
 def _parts(ranges: Sequence[Span]) -> int:
@@ -243,35 +222,26 @@ def _parts(ranges: Sequence[Span]) -> int:
 def _collect(origin: Origin, task: _Collect, attempt: Attempt) -> Result:
     columns = KEYS if task.keys_only else COLUMNS
     shuffle = ShuffleWriter(attempt, task.parts, shrink=latest)
-    records = keyless = size = 0
-    first, after = None, task.begin
+    read, keyless = Counted(task.begin), 0
     with origin.open() as source:
         identity = source.id
-        for batch in source.batches(task.begin, task.end, columns=columns):
-            positions = batch.column("position")
-            first = positions[0].as_py() if first is None else first
-            after = positions[-1].as_py() + 1
-            records += batch.num_rows
-            size += batch.nbytes
+        found = source.batches(task.begin, task.end, columns=columns)
+        for batch in read.dense(found):
             keyless += batch.column("key").null_count
             # Copied: a column would keep all of the batch that it is of.
             shuffle.add(pa.concat_batches([batch]))
     shuffle.finish()
-    begin = task.begin if first is None else first
-    if records != after - begin:
-        msg = f"positions {begin} to {after - 1} gave {records} records, not one each"
-        raise CorruptionError(msg)
     return Result(
         {
-            "records_read": records,
-            "bytes_read": size,
+            "records_read": read.records,
+            "bytes_read": read.bytes,
             "without_key": keyless,
             "shuffle_bytes_written": shuffle.bytes_written,
         },
         tuple(shuffle.files),
         {
-            "begin": begin,
-            "end": after,
+            "begin": read.begin,
+            "end": read.end,
             "parts": task.parts,
             "keys_only": task.keys_only,
             "spans": shuffle.spans,

@@ -27,12 +27,9 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 from braidlog.handover import Landmark
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = [
     "Attempt",

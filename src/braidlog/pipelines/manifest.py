@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from hashlib import blake2b, file_digest
 from pathlib import Path
 from typing import Any, Final
@@ -20,7 +20,7 @@ from braidlog import durable
 from braidlog.errors import AlreadyExistsError, CorruptionError, NotFoundError
 from braidlog.handover import tail_of
 from braidlog.paths import StrPath, local_path
-from braidlog.pipelines.job import NOTES, File
+from braidlog.pipelines.job import NOTES, File, Job, Result
 from braidlog.pipelines.journal import ASIDE
 
 __all__ = [
@@ -36,6 +36,7 @@ __all__ = [
 
 MANIFEST: Final = "manifest.json"
 _FORMAT: Final = 1
+_FOLDER: Final = "data"
 _DIGEST_BYTES: Final = 16
 
 
@@ -70,20 +71,20 @@ def read_manifest(home: Path) -> dict[str, Any]:
     return found
 
 
-def published(home: Path, pipeline: str, identity: str) -> dict[str, Any] | None:
-    """Return what this job published in a directory, None if nothing was.
+def published(job: Job) -> dict[str, Any] | None:
+    """Return what a job published in its home, None if nothing was.
 
     Raises:
         AlreadyExistsError: another job published there, or the files there are not
             those of jobs.
     """
     try:
-        found = read_manifest(home)
+        found = read_manifest(job.home)
     except NotFoundError:
-        _refuse_others(home)
+        _refuse_others(job.home)
         return None
-    if (found["pipeline"], found["identity"]) != (pipeline, identity):
-        raise _other(home, found)
+    if (found["pipeline"], found["identity"]) != (job.name, job.identity):
+        raise _other(job.home, found)
     return found
 
 
@@ -120,49 +121,44 @@ def refuse_results(home: Path) -> None:
 
 
 def publish(
-    home: Path,
-    pipeline: str,
-    identity: str,
-    parameters: Mapping[str, Any],
-    *,
-    files: Sequence[File],
-    facts: Mapping[str, Any],
-    folder: str = "data",
+    job: Job, results: Iterable[Result], facts: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Publish files in one step; durable on return.
+    """Publish the files of results in one step; durable on return.
 
-    What is in ``folder`` and no longer of use is removed.
+    What is in the folder ``data`` and no longer of use is removed.
 
     Raises:
         AlreadyExistsError: another job published there meanwhile.
     """
+    home = job.home
     entry = {
         "format": _FORMAT,
-        "pipeline": pipeline,
-        "identity": identity,
-        "parameters": dict(parameters),
+        "pipeline": job.name,
+        "identity": job.identity,
+        "parameters": dict(job.parameters),
         "files": [
             {"path": file.path, "bytes": file.bytes, "checksum": file.checksum}
-            for file in files
+            for result in results
+            for file in result.files
         ],
         **facts,
     }
-    (home / folder).mkdir(exist_ok=True)
-    durable.sync(home / folder)
+    (home / _FOLDER).mkdir(exist_ok=True)
+    durable.sync(home / _FOLDER)
     data = json.dumps(entry, indent=1, ensure_ascii=False).encode() + b"\n"
     aside = home / f"{ASIDE}{secrets.token_hex(6)}"
     # If the name is there, this job was published, or another one: `published` tells.
     with contextlib.suppress(FileExistsError, FileNotFoundError):
         durable.create(home / MANIFEST, data, temporary=aside)
-    found = published(home, pipeline, identity)
+    found = published(job)
     assert found is not None  # noqa: S101, RUF100
-    _remove_unnamed(home, folder, found["files"])
+    _remove_unnamed(home, found["files"])
     return found
 
 
-def _remove_unnamed(home: Path, folder: str, files: Iterable[dict[str, Any]]) -> None:
+def _remove_unnamed(home: Path, files: Iterable[dict[str, Any]]) -> None:
     named = {file["path"] for file in files}
-    for path in sorted((home / folder).rglob("*"), reverse=True):  # Inner ones first.
+    for path in sorted((home / _FOLDER).rglob("*"), reverse=True):  # Inner ones first.
         with contextlib.suppress(OSError):  # Gone already, or it has files of use.
             if path.is_dir():
                 path.rmdir()

@@ -42,7 +42,7 @@ from braidlog.store import inspect as files
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["reindex", "reindex_job"]
+__all__ = ["reindex"]
 
 _NAME: Final = "reindex"
 
@@ -73,12 +73,6 @@ def reindex(
         AlreadyExistsError: the directory has the results of another job.
         NotFoundError: there is no data directory at one of the places.
     """
-    job = reindex_job(directories, output)
-    return run(job, spark=spark, workers=workers, progress=progress)
-
-
-def reindex_job(directories: Sequence[str | Path], output: str | Path) -> Job:
-    """Return the job of `reindex`, for `braidlog.pipelines.run`."""
     if not directories:
         raise InvalidArgumentError("name at least one directory")
     home = home_of(output)
@@ -95,7 +89,7 @@ def reindex_job(directories: Sequence[str | Path], output: str | Path) -> Job:
             if row.number is not None and row.side in ("missing", "bad")
         ]
 
-    return Job(
+    job = Job(
         _NAME,
         {"directories": found},
         home,
@@ -106,6 +100,7 @@ def reindex_job(directories: Sequence[str | Path], output: str | Path) -> Job:
         reads=tuple(found),
         obsolete=_is_obsolete,
     )
+    return run(job, spark=spark, workers=workers, progress=progress)
 
 
 def _write(task: _Segment, attempt: Attempt) -> Result:

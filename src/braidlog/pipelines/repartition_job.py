@@ -38,7 +38,13 @@ from braidlog.pipelines.job import (
     Stage,
 )
 from braidlog.pipelines.manifest import home_of, publish, published
-from braidlog.pipelines.shuffle import COLUMNS, ShuffleReader, ShuffleWriter, write_list
+from braidlog.pipelines.shuffle import (
+    COLUMNS,
+    Counted,
+    ShuffleReader,
+    ShuffleWriter,
+    write_list,
+)
 from braidlog.sources.chunks import rechunk
 from braidlog.sources.origin import Origin
 from braidlog.sources.plan import BYTES_PER_TASK, joined
@@ -47,7 +53,7 @@ from braidlog.types import Producer
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Destination", "repartition", "repartition_job"]
+__all__ = ["Destination", "repartition"]
 
 _NAME: Final = "repartition"
 _APPENDED: Final = ["timestamp", "key", "value", "headers"]
@@ -97,29 +103,9 @@ def repartition(
         LockedError: another process writes to the directory of the destination.
         LogFullError: the destination is full; trim or enlarge it, then call again.
     """
-    job = repartition_job(
-        origin, destination, output, until=until, bytes_per_task=bytes_per_task
-    )
-    return run(job, spark=spark, workers=workers, progress=progress)
-
-
-def repartition_job(
-    origin: Origin,
-    destination: Destination,
-    output: str | Path,
-    *,
-    until: int | None = None,
-    bytes_per_task: int = BYTES_PER_TASK,
-) -> Job:
-    """Return the job of `repartition`, for `braidlog.pipelines.run`."""
-    home, origin = home_of(output), origin.absolute()
+    origin = origin.absolute()
     if destination.path:
         destination = replace(destination, path=os.path.abspath(destination.path))  # noqa: PTH100
-    parameters = {
-        "origin": origin.parameters(),
-        "destination": destination.parameters(),
-        "until": until,
-    }
 
     def plan_split(_: Sequence[Result]) -> list[_Split]:
         with destination.open(create=True):
@@ -130,14 +116,17 @@ def repartition_job(
 
     def finish(results: Sequence[Result]) -> Mapping[str, Any]:
         _check_stored(destination, results)
-        facts = _facts(results)
-        return publish(home, _NAME, job.identity, parameters, files=(), facts=facts)
+        return publish(job, results, _facts(results))
 
     parts = destination.streams
     job = Job(
         _NAME,
-        parameters,
-        home,
+        {
+            "origin": origin.parameters(),
+            "destination": destination.parameters(),
+            "until": until,
+        },
+        home_of(output),
         (
             Stage("split", _Split, plan_split, partial(_split, origin, parts)),
             Stage(
@@ -148,37 +137,30 @@ def repartition_job(
             ),
         ),
         finish,
-        lambda: published(home, _NAME, job.identity),
+        lambda: published(job),
         reads=(*origin.directories(), *filter(None, [destination.path])),
     )
-    return job
+    return run(job, spark=spark, workers=workers, progress=progress)
 
 
 def _split(origin: Origin, parts: int, task: _Split, attempt: Attempt) -> Result:
     shuffle = ShuffleWriter(attempt, parts)
-    records = size = 0
-    begin, after = 0, task.begin
+    read = Counted(task.begin)
     with origin.open() as source:
-        for batch in source.batches(task.begin, task.end, columns=COLUMNS):
-            begin = begin or batch.column("position")[0].as_py()
-            after = batch.column("position")[-1].as_py() + 1
-            records += batch.num_rows
-            size += batch.nbytes
+        found = source.batches(task.begin, task.end, columns=COLUMNS)
+        for batch in read.dense(found):
             shuffle.add(batch)
     shuffle.finish()
-    if records != after - (begin or task.begin):
-        msg = f"positions {begin} to {after - 1} gave {records} records, not one each"
-        raise CorruptionError(msg)
     return Result(
         {
-            "records_read": records,
-            "bytes_read": size,
+            "records_read": read.records,
+            "bytes_read": read.bytes,
             "shuffle_bytes_written": shuffle.bytes_written,
         },
         tuple(shuffle.files),
         {
-            "begin": begin or task.begin,
-            "end": after,
+            "begin": read.begin,
+            "end": read.end,
             "spans": shuffle.spans,
             "counts": shuffle.counts,
         },

@@ -15,7 +15,7 @@ whole log was checked, and all commands found then are executed.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
     from braidlog.app.application import Application
 
-__all__ = ["replay", "replay_job"]
+__all__ = ["replay"]
 
 _NAME: Final = "replay"
 # As far behind its command an entry may give it up.
@@ -127,77 +127,47 @@ def replay(
         TrimmedError: the log does not begin with its first command.
         AlreadyExistsError: the directory has the results of another job.
     """
-    if tasks is None:
-        parallel = None if spark is None else context_of(spark).defaultParallelism
-        tasks = int(parallel or workers or len(os.sched_getaffinity(0)))
-    job = replay_job(
-        application,
-        origin,
-        output,
-        until=until,
-        tasks=tasks,
-        outcomes=outcomes,
-        environment=environment,
-        bytes_per_task=bytes_per_task,
-    )
-    return run(job, spark=spark, workers=workers, progress=progress)
-
-
-def replay_job(
-    application: str,
-    origin: Origin,
-    output: str | Path,
-    *,
-    until: int | None = None,
-    tasks: int = 1,
-    outcomes: Check = "strict",
-    environment: EnvironmentRule = "refuse",
-    bytes_per_task: int = BYTES_PER_TASK,
-) -> Job:
-    """Return the job of `replay`, for `braidlog.pipelines.run`."""
-    if tasks < 1:
+    count = _cores(spark, workers) if tasks is None else tasks
+    if count < 1:
         raise InvalidArgumentError(f"tasks must be at least 1, not {tasks}")
-    home, origin = home_of(output), origin.absolute()
+    origin = origin.absolute()
     rules = _Rules(application, str(Path.cwd()), outcomes, environment)
-    parameters = {
-        "application": application,
-        "origin": origin.parameters(),
-        "until": until,
-        "outcomes": outcomes,
-        "environment": environment,
-    }
 
     def plan_order(_: Sequence[Result]) -> list[_Order]:
         load_application(application, path=rules.path)
         with origin.open() as source:
             ranges = source.ranges(until, bytes_per_task, ahead=_AHEAD_RECORDS)
-        ranges = joined(ranges)
-        return [_Order(each.begin, each.end) for each in ranges]
-
-    def finish(results: Sequence[Result]) -> Mapping[str, Any]:
-        files = [file for result in results for file in result.files]
-        return publish(
-            home, _NAME, job.identity, parameters, files=files, facts=_facts(results)
-        )
+        return [_Order(each.begin, each.end) for each in joined(ranges)]
 
     job = Job(
         _NAME,
-        parameters,
-        home,
+        {
+            "application": application,
+            "origin": origin.parameters(),
+            "until": until,
+            "outcomes": outcomes,
+            "environment": environment,
+        },
+        home_of(output),
         (
             Stage("order", _Order, plan_order, partial(_order, origin, rules, until)),
             Stage(
                 "apply",
                 _Apply,
-                lambda ordered: _plan_apply(job, rules, tasks, until, ordered),
+                lambda ordered: _plan_apply(job, rules, count, until, ordered),
                 partial(_apply, rules),
             ),
         ),
-        finish,
-        lambda: published(home, _NAME, job.identity),
+        lambda results: publish(job, results, _facts(results)),
+        lambda: published(job),
         reads=origin.directories(),
     )
-    return job
+    return run(job, spark=spark, workers=workers, progress=progress)
+
+
+def _cores(spark: SparkSession | None, workers: int | None) -> int:
+    parallel = None if spark is None else context_of(spark).defaultParallelism
+    return int(parallel or workers or len(os.sched_getaffinity(0)))
 
 
 def _order(

@@ -31,6 +31,7 @@ from braidlog.pipelines.shuffle_file import ShuffleFile, join, write
 __all__ = [
     "COLUMNS",
     "HELD_BYTES",
+    "Counted",
     "ShuffleRange",
     "ShuffleReader",
     "ShuffleWriter",
@@ -78,6 +79,42 @@ def split_at(batch: pa.RecordBatch, parts: int) -> list[pa.RecordBatch]:
 
 def _cut(ordered: pa.RecordBatch, bounds: Sequence[int]) -> list[pa.RecordBatch]:
     return [ordered.slice(begin, end - begin) for begin, end in pairwise(bounds)]
+
+
+@dataclass(slots=True)
+class Counted:
+    """Counts the records that a task reads of a range of positions."""
+
+    begin: int
+    """Position of the first, once there is one."""
+    records: int = 0
+    bytes: int = 0
+
+    @property
+    def end(self) -> int:
+        """Position behind the last."""
+        return self.begin + self.records
+
+    def dense(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the batches.
+
+        Raises:
+            CorruptionError: there was not one record for each position.
+        """
+        after = self.begin
+        for batch in batches:
+            positions = batch.column("position")
+            if not self.records:
+                self.begin = positions[0].as_py()
+            after = positions[-1].as_py() + 1
+            self.records += batch.num_rows
+            self.bytes += batch.nbytes
+            yield batch
+        if self.end != after:
+            raise CorruptionError(
+                f"positions {self.begin} to {after - 1} gave {self.records} records, "
+                "not one each"
+            )
 
 
 class ShuffleWriter:

@@ -23,16 +23,13 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
 from braidlog.closable import Closable
 from braidlog.errors import CorruptionError
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["ShuffleFile", "join", "write"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -55,23 +55,16 @@ def totals(squares: Sequence[Result]) -> list[Total]:
 
 def squares(home: Path, tasks: Sequence[Square], **parameters: Any) -> Job:
     """Square numbers in one stage, add them up in another."""
-    given: dict[str, Any] = {"numbers": [task.number for task in tasks], **parameters}
-
-    def done(results: Sequence[Result]) -> Mapping[str, Any]:
-        files = [file for result in results for file in result.files]
-        identity = job.identity
-        return publish(home, "squares", identity, given, files=files, facts={})
-
     job = Job(
         "squares",
-        given,
+        {"numbers": [task.number for task in tasks], **parameters},
         home,
         (
             Stage("square", Square, lambda _: tasks, square),
             Stage("total", Total, totals, total),
         ),
-        done,
-        lambda: published(home, "squares", job.identity),
+        lambda results: publish(job, results, {}),
+        lambda: published(job),
     )
     return job
 
