@@ -12,6 +12,7 @@ import ast
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -200,10 +201,18 @@ def _stands_on(node: str, edges: Mapping[str, set[str]]) -> set[str]:
     return edges[node] - reached
 
 
+def stacks() -> list[str]:
+    """The packages whose folders are a stack, by the contracts in pyproject.toml."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    contracts = project["tool"]["importlinter"]["contracts"]
+    layers = [each for each in contracts if each["type"] == "layers"]
+    return [container for each in layers for container in each["containers"]]
+
+
 def picture() -> str:
     """The import picture of `docs/architecture.md`."""
     parts = []
-    for container in ("braidlog", "braidlog.app", "braidlog.node", "braidlog.metarepo"):
+    for container in stacks():
         edges = folder_imports(container)
         high = floors(edges)
         rows = [f"| floor | in `{container}` | stands on |", "|---|---|---|"]

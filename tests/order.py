@@ -17,7 +17,7 @@ FIRST: Final = (
     "tests/cluster/test_applications.py",
     "tests/docs/test_code.py",
     "tests/cluster/",
-    "tests/unit/cli/test_up.py",
+    "tests/unit/cli/cluster/test_up.py",
     "tests/process/",
     "tests/sim/",
     "tests/examples/",

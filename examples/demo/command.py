@@ -8,9 +8,9 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from braidlog.cli import parameters
-from braidlog.cli.failures import Problem
-from braidlog.cli.parameters import LocalPath
+from braidlog.cli.command import parameters
+from braidlog.cli.command.failures import Problem
+from braidlog.cli.command.parameters import LocalPath
 
 __all__ = ["demo"]
 

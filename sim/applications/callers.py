@@ -11,8 +11,8 @@ from typing import Any, Final
 from braidlog.app import Abort
 from braidlog.app.caller.caller import AsyncCaller
 from braidlog.app.errors import CallExpiredError
+from braidlog.client.connection.sockets import socket_connector
 from braidlog.client.settings import ClientSettings
-from braidlog.client.sockets import socket_connector
 from braidlog.errors import FencedError, LogError
 from sim.applications.bank import ACCOUNTS, NAME
 from sim.applications.ledger import REFUSED, Ledger, Read, Told

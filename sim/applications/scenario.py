@@ -17,8 +17,8 @@ from braidlog.app.execution.entries import Outcomes, unpack
 from braidlog.app.snapshots.policy import SnapshotSettings
 from braidlog.app.state.sqlite import SqliteState
 from braidlog.client.client import AsyncClient
+from braidlog.client.connection.sockets import socket_connector
 from braidlog.client.settings import ClientSettings
-from braidlog.client.sockets import socket_connector
 from braidlog.errors import CorruptionError, LogError
 from sim.applications.bank import make_bank
 from sim.applications.callers import Callers, operate, run_caller

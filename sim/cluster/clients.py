@@ -18,9 +18,9 @@ from typing import Any, TypeVar
 import msgspec
 
 from braidlog.client.client import AsyncClient
+from braidlog.client.connection.sockets import socket_connector
 from braidlog.client.log import AsyncClusterLog
 from braidlog.client.settings import ClientSettings
-from braidlog.client.sockets import socket_connector
 from braidlog.errors import (
     CorruptionError,
     FencedError,

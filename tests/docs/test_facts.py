@@ -12,7 +12,8 @@ import pytest
 
 import braidlog
 from braidlog import Log, errors
-from braidlog.cli import failures, main
+from braidlog.cli import main
+from braidlog.cli.command import failures
 from braidlog.metarepo.events import EventName
 from braidlog.node.config import NodeConfig
 from braidlog.store.catalog import LogStats

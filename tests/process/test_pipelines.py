@@ -13,7 +13,7 @@ import pytest
 
 import braidlog
 from braidlog.client import connect
-from braidlog.client.routing import stream_index
+from braidlog.client.connection.routing import stream_index
 from braidlog.pipelines.audit_job import audit
 from braidlog.pipelines.compact_job import compact
 from braidlog.pipelines.repartition_job import Destination, repartition

@@ -13,8 +13,8 @@ from sim.cluster.disk import ClusterDisk
 from sim.cluster.node import PORT, address, config_of, name_of, run_node
 from sim.world import Life, World
 
-from braidlog.client.link import Link
-from braidlog.client.sockets import socket_connector
+from braidlog.client.connection.link import Link
+from braidlog.client.connection.sockets import socket_connector
 from braidlog.errors import LogError
 
 NODE: Final = name_of(1)

@@ -26,7 +26,7 @@ const BUCKET_SHIFT: u32 = 24;
 /// (one more than there are parts). Within a part rows keep their order.
 ///
 /// Needs the columns `position` and `key`. A key belongs to the part that its CRC-32 modulo `parts` names, as in
-/// `braidlog.client.routing`; records without a key are spread by their positions.
+/// `braidlog.client.connection.routing`; records without a key are spread by their positions.
 #[pyfunction]
 pub fn split_by_key(
     py: Python<'_>,

@@ -1,6 +1,8 @@
 """The ``braidlog`` command: parsing and printing only, over the public API.
 
-One file holds one group of commands. What all of them share:
+One folder holds the commands on one thing, one file one group of them. `command` has
+what every command needs, `terminal` how facts look. No command decides what the public
+API can decide. What all of them share:
 
     --data, -d DIR    the data directory, else $BRAIDLOG_DATA, else ./data
     --json            one JSON value a line on stdout, and nothing else there

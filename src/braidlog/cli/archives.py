@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from braidlog.cli import parameters
-from braidlog.cli.commands import PlainCommand
-from braidlog.cli.failures import CORRUPTION, NOT_FOUND, USAGE, Problem
-from braidlog.cli.output import facts, message
+from braidlog.cli.command import parameters
+from braidlog.cli.command.commands import PlainCommand
+from braidlog.cli.command.failures import CORRUPTION, NOT_FOUND, USAGE, Problem
+from braidlog.cli.command.session import Session
 from braidlog.cli.pipelines import Place, subcommand, tell
-from braidlog.cli.progress import meter
-from braidlog.cli.session import Session
-from braidlog.cli.text import clock, human_bytes
+from braidlog.cli.terminal.output import facts, message
+from braidlog.cli.terminal.progress import meter
+from braidlog.cli.terminal.text import clock, human_bytes
 from braidlog.errors import NotFoundError
 
 if TYPE_CHECKING:

@@ -14,10 +14,10 @@ from typing import Any
 import click
 
 import braidlog
-from braidlog.cli import parameters
-from braidlog.cli.commands import LocalCommand, command
-from braidlog.cli.output import message, rows
-from braidlog.cli.session import Session
+from braidlog.cli.command import parameters
+from braidlog.cli.command.commands import LocalCommand, command
+from braidlog.cli.command.session import Session
+from braidlog.cli.terminal.output import message, rows
 
 __all__ = ["bench"]
 

@@ -13,7 +13,7 @@ from typing import cast
 import click
 
 import braidlog
-from braidlog.cli.failures import Problem
+from braidlog.cli.command.failures import Problem
 
 __all__ = ["demo", "demo_of"]
 

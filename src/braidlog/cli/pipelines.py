@@ -13,20 +13,20 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from braidlog.cli import parameters
-from braidlog.cli.applications import load
-from braidlog.cli.commands import EitherCommand, command
-from braidlog.cli.failures import CORRUPTION, NOT_FOUND, USAGE, Problem
-from braidlog.cli.late import LateGroup
-from braidlog.cli.options import (
+from braidlog.cli.app.applications import load
+from braidlog.cli.command import parameters
+from braidlog.cli.command.commands import EitherCommand, command
+from braidlog.cli.command.failures import CORRUPTION, NOT_FOUND, USAGE, Problem
+from braidlog.cli.command.late import LateGroup
+from braidlog.cli.command.options import (
     archive_options,
     environment_option,
     outcomes_option,
     raw_option,
 )
-from braidlog.cli.output import facts, message
-from braidlog.cli.progress import meter
-from braidlog.cli.session import Session
+from braidlog.cli.command.session import Session
+from braidlog.cli.terminal.output import facts, message
+from braidlog.cli.terminal.progress import meter
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,42 +10,42 @@ from typing import Any, Final, NoReturn
 
 import click
 
-from braidlog.cli import failures
-from braidlog.cli.late import LateGroup
-from braidlog.cli.output import forget, message
-from braidlog.cli.session import stopped_by_signals
+from braidlog.cli.command import failures
+from braidlog.cli.command.late import LateGroup
+from braidlog.cli.command.session import stopped_by_signals
+from braidlog.cli.terminal.output import forget, message
 
 __all__ = ["main"]
 
 
 # In the order of use.
 _COMMANDS: Final = {
-    "log": ("logs", "log"),
-    "append": ("append", "append"),
-    "import": ("importing", "import_"),
-    "tail": ("reading", "tail"),
-    "read": ("reading", "read"),
-    "export": ("exporting", "export"),
-    "trim": ("trim", "trim"),
-    "cursor": ("cursors", "cursor"),
+    "log": ("log.logs", "log"),
+    "append": ("log.append", "append"),
+    "import": ("files.importer", "import_"),
+    "tail": ("log.read", "tail"),
+    "read": ("log.read", "read"),
+    "export": ("files.exporter", "export"),
+    "trim": ("log.trim", "trim"),
+    "cursor": ("log.cursors", "cursor"),
     "archive": ("archives", "archive"),
-    "stats": ("stats", "stats"),
-    "inspect": ("inspecting", "inspect"),
-    "verify": ("repair", "verify"),
-    "repair": ("repair", "repair"),
-    "rescue": ("rescue", "rescue"),
+    "stats": ("log.stats", "stats"),
+    "inspect": ("log.inspection", "inspect"),
+    "verify": ("damage.repair", "verify"),
+    "repair": ("damage.repair", "repair"),
+    "rescue": ("damage.rescue", "rescue"),
     "bench": ("bench", "bench"),
     "demo": ("demo", "demo"),
-    "serve": ("serve", "serve"),
-    "up": ("serve", "up"),
-    "app": ("applications", "app"),
-    "replay": ("replaying", "replay_"),
+    "serve": ("cluster.serve", "serve"),
+    "up": ("cluster.serve", "up"),
+    "app": ("app.applications", "app"),
+    "replay": ("app.replay", "replay_"),
     "pipeline": ("pipelines", "pipeline"),
-    "cluster": ("clusters", "cluster"),
-    "node": ("clusters", "node"),
-    "stream": ("streams", "stream"),
-    "token": ("tokens", "token"),
-    "top": ("top", "top"),
+    "cluster": ("cluster.clusters", "cluster"),
+    "node": ("cluster.clusters", "node"),
+    "stream": ("cluster.streams", "stream"),
+    "token": ("cluster.tokens", "token"),
+    "top": ("cluster.top", "top"),
 }
 
 

@@ -1,4 +1,9 @@
-"""The client of a cluster: exactly-once appends, ordered reads, commands."""
+"""The client of a cluster: exactly-once appends, ordered reads, commands.
+
+Here are the calls of programs, a client and its logs. `append` and `read` do them, each
+over `connection`, and neither knows the other. Whatever is the same for an embedded log
+is in `braidlog.store`.
+"""
 
 from braidlog.client.blocking import Client, ClusterLog, connect
 from braidlog.client.client import AsyncClient, connect_async

@@ -28,7 +28,7 @@ from braidlog.client.background import (
 from braidlog.client.client import AsyncClient, connect_async
 from braidlog.client.ingest import AsyncIngest
 from braidlog.client.log import AsyncClusterLog
-from braidlog.client.scan import AsyncScan
+from braidlog.client.read.scan import AsyncScan
 from braidlog.client.settings import ClientSettings
 from braidlog.errors import ClosedError, StoreFailedError
 from braidlog.store.arguments import DurationLike, TimestampLike, checked_timeout
@@ -209,8 +209,8 @@ class Scan(Blocking[AsyncScan]):
     extents = blocking_call(AsyncScan.extents)
     cut = blocking_call(AsyncScan.cut)
     sizes = blocking_call(AsyncScan.sizes)
-    batches = blocking_iterator(AsyncScan._batch_chunks)
-    merged = blocking_iterator(AsyncScan._merged_chunks)
+    batches = blocking_iterator(AsyncScan.batch_chunks)
+    merged = blocking_iterator(AsyncScan.merged_chunks)
 
     @property
     def log(self) -> str:

@@ -8,13 +8,13 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from braidlog.client.batches import BatchCodec, NativeCodec
-from braidlog.client.cluster import Cluster
+from braidlog.client.connection.cluster import Cluster
+from braidlog.client.connection.link import Connector
+from braidlog.client.connection.look import Look
+from braidlog.client.connection.routing import KEY_STREAMS, Routes, parse_seeds
 from braidlog.client.ingest import AsyncIngest
-from braidlog.client.link import Connector
 from braidlog.client.log import AsyncClusterLog
-from braidlog.client.look import Look
-from braidlog.client.routing import KEY_STREAMS, Routes, parse_seeds
-from braidlog.client.scan import AsyncScan
+from braidlog.client.read.scan import AsyncScan
 from braidlog.client.settings import ClientSettings
 from braidlog.closable import AsyncClosable
 from braidlog.errors import (
@@ -315,7 +315,7 @@ def connect_async(
     what the client may do. If ``cluster`` is given, nodes of another cluster are
     refused.
     """
-    from braidlog.client.sockets import socket_connector
+    from braidlog.client.connection.sockets import socket_connector
 
     connector = socket_connector(token=token, context=ssl, cluster=cluster)
     return AsyncClient(seeds, connector=connector, settings=settings)

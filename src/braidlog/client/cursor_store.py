@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from braidlog.client.cluster import Cluster
+from braidlog.client.connection.cluster import Cluster
 from braidlog.errors import InvalidArgumentError, NotFoundError, RemoteProtocolError
 from braidlog.store.arguments import checked_int
 from braidlog.store.cursor import StoredCursor

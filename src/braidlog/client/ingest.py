@@ -17,9 +17,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from braidlog.client.batches import BatchCodec, Encoded
-from braidlog.client.cluster import Cluster
+from braidlog.client.connection.cluster import Cluster
 from braidlog.client.log import AsyncClusterLog
-from braidlog.client.scan import AsyncScan
+from braidlog.client.read.scan import AsyncScan
 from braidlog.errors import FencedError, LogError, TrimmedError
 from braidlog.store.threads import in_thread
 from braidlog.types import Producer
@@ -153,7 +153,7 @@ class AsyncIngest:
         for extent in extents:
             if extent.stream != stream:
                 continue
-            spans = self._scan._spans(stream, extent.begin, extent.end, 0)
+            spans = self._scan.spans(stream, extent.begin, extent.end, 0)
             async with contextlib.aclosing(spans):
                 async for span in spans:
                     who, first = self._codec.origin(span.data)

@@ -17,13 +17,13 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from braidlog.client.archived import ArchivedReading
+from braidlog.client.append.log_appender import LogAppender
 from braidlog.client.batches import BatchCodec
-from braidlog.client.cluster import Cluster
+from braidlog.client.connection.cluster import Cluster
+from braidlog.client.connection.routing import Routes, replicas_there
 from braidlog.client.cursor_store import CursorStore
-from braidlog.client.log_appender import LogAppender
-from braidlog.client.log_reader import LogReader, matches
-from braidlog.client.routing import Routes, replicas_there
+from braidlog.client.read.archived import ArchivedReading
+from braidlog.client.read.log_reader import LogReader, matches
 from braidlog.errors import (
     BeyondEndError,
     ClosedError,

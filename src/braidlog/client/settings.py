@@ -8,7 +8,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from braidlog.client.producer import ProducerLimits
 from braidlog.errors import InvalidArgumentError
 
 __all__ = ["ClientSettings"]
@@ -94,16 +93,6 @@ class ClientSettings:
         if self.in_flight_max > IN_FLIGHT_MAX:
             msg = f"in_flight_max must be at most {IN_FLIGHT_MAX}"
             raise InvalidArgumentError(f"{msg}, got {self.in_flight_max}")
-
-    @property
-    def producer_limits(self) -> ProducerLimits:
-        """The limits of the producer."""
-        return ProducerLimits(
-            linger_s=self.linger_s,
-            batch_bytes_max=self.batch_bytes_max,
-            batch_records_max=self.batch_records_max,
-            in_flight_max=self.in_flight_max,
-        )
 
     def share(self) -> float:
         """Return a random number in 0..1."""

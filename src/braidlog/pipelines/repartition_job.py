@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 import braidlog
-from braidlog.client.routing import stream_index
+from braidlog.client.connection.routing import stream_index
 from braidlog.errors import CorruptionError
 from braidlog.handover import not_shared
 from braidlog.pipelines.destination import Destination

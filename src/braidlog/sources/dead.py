@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from braidlog import _native
 from braidlog.client.batches import NativeCodec
-from braidlog.client.spanrows import rows_of, with_places
+from braidlog.client.read.spanrows import rows_of, with_places
 from braidlog.errors import (
     BeyondEndError,
     CorruptionError,

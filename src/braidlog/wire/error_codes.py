@@ -52,7 +52,7 @@ ERRORS: Final = {
     55: "braidlog.errors:PositionError",
     60: "braidlog.errors:CorruptionError",
     61: "braidlog.errors:MissingFileError",
-    62: "braidlog.client.merge:MergeGapError",
+    62: "braidlog.client.read.merge:MergeGapError",
     63: "braidlog.node.errors:DamagedNodeError",
     64: "braidlog.errors:ArchiveDamagedError",
     65: "braidlog.errors:NotSharedError",

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from braidlog.client.merge import Merge, MergeGapError, Span, Want
+from braidlog.client.read.merge import Merge, MergeGapError, Span, Want
 from braidlog.errors import RemoteProtocolError
 from braidlog.wire.messages import Records, Run
 

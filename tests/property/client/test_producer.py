@@ -13,8 +13,13 @@ from collections import deque
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from braidlog.client.append.producer import (
+    Entry,
+    Outgoing,
+    ProducerLimits,
+    StreamProducer,
+)
 from braidlog.client.batches import Columns
-from braidlog.client.producer import Entry, Outgoing, ProducerLimits, StreamProducer
 from braidlog.errors import (
     ConnectionLostError,
     FencedError,

@@ -18,11 +18,11 @@ from sim.faults import Storm
 from sim.frames import FrameFaults
 
 from braidlog import _native
-from braidlog.client import log_appender
-from braidlog.client.byte_budget import ByteBudget
-from braidlog.client.merge import Merge
-from braidlog.client.routing import Routes, stream_index
-from braidlog.client.stream_appender import StreamAppender
+from braidlog.client.append import log_appender
+from braidlog.client.append.byte_budget import ByteBudget
+from braidlog.client.append.stream_appender import StreamAppender
+from braidlog.client.connection.routing import Routes, stream_index
+from braidlog.client.read.merge import Merge
 from braidlog.logstream import committer, reading, sequencer
 from braidlog.logstream.core import Core
 from braidlog.logstream.replica import Replica

@@ -32,8 +32,8 @@ from braidlog.app import (
 from braidlog.app.caller.caller import AsyncCaller
 from braidlog.app.execution.entries import CallId
 from braidlog.app.serve.process import HostServer, ServeSettings
+from braidlog.client.connection.sockets import socket_connector
 from braidlog.client.settings import ClientSettings
-from braidlog.client.sockets import socket_connector
 from braidlog.errors import (
     ClosedError,
     ConnectionLostError,

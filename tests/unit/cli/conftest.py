@@ -102,5 +102,5 @@ def many(monkeypatch: pytest.MonkeyPatch) -> ClusterCli:
         return Client(client)
 
     monkeypatch.setattr("braidlog.client.connect", connect)
-    monkeypatch.setattr("braidlog.cli.target.probe", lambda *_: None)
+    monkeypatch.setattr("braidlog.cli.command.target.probe", lambda *_: None)
     return ClusterCli(fake)

@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
+from braidlog.cli.command.failures import Problem
 from braidlog.cli.demo import demo, demo_of
-from braidlog.cli.failures import Problem
 from unit.cli.conftest import Cli
 
 

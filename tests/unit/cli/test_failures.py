@@ -12,7 +12,7 @@ import braidlog
 from braidlog import errors
 from braidlog.app import DivergedError
 from braidlog.cli import main
-from braidlog.cli.failures import KNOWN, Problem, explain
+from braidlog.cli.command.failures import KNOWN, Problem, explain
 from unit.cli.conftest import Cli
 
 

@@ -1,9 +1,9 @@
 import click
 import pytest
 
-from braidlog.cli import parameters
-from braidlog.cli.records import escape
-from braidlog.cli.text import clock, human_bytes
+from braidlog.cli.command import parameters
+from braidlog.cli.terminal.records import escape
+from braidlog.cli.terminal.text import clock, human_bytes
 
 
 @pytest.mark.parametrize(

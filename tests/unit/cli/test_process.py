@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 import braidlog
 from braidlog.cli import main
-from braidlog.cli.failures import CORRUPTION, LOCKED
+from braidlog.cli.command.failures import CORRUPTION, LOCKED
 from braidlog.node.config import NodeConfig
 
 ALONE = '[cluster.voters]\n1 = "127.0.0.1:7400"\n'

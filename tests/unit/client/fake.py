@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from braidlog.client import AsyncClient, ClientSettings
-from braidlog.client.link import Answer, Link
+from braidlog.client.connection.link import Answer, Link
 from braidlog.errors import (
     AlreadyExistsError,
     ConnectionLostError,

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from braidlog.client import AsyncClient, AsyncClusterLog, Client, background
+from braidlog.client.append.byte_budget import ByteBudget
 from braidlog.client.background import BackgroundLoop
-from braidlog.client.byte_budget import ByteBudget
 from braidlog.errors import (
     ClosedError,
     DeadlineError,

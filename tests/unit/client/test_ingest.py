@@ -10,8 +10,8 @@ import pytest
 
 from braidlog import Producer
 from braidlog.client import AsyncClient
+from braidlog.client.connection.routing import stream_index
 from braidlog.client.ingest import AsyncIngest
-from braidlog.client.routing import stream_index
 from braidlog.errors import SequenceGapError, TrimmedError
 from unit.client.fake import FakeCluster
 

@@ -277,7 +277,7 @@ def test_done_once_it_stays_as_it_is(tmp_path: Path) -> None:
     st.integers(1, 9),
 )
 def test_keys_are_spread_as_clusters_do(keys: list[bytes | None], parts: int) -> None:
-    from braidlog.client.routing import stream_index
+    from braidlog.client.connection.routing import stream_index
 
     batch = pa.record_batch(
         {

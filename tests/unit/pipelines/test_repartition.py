@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import braidlog
-from braidlog.client.routing import stream_index
+from braidlog.client.connection.routing import stream_index
 from braidlog.errors import InvalidArgumentError, LogFullError
 from braidlog.pipelines import audit, compact
 from braidlog.pipelines import repartition_job as module

@@ -18,14 +18,14 @@ from braidlog.app.errors import CallExpiredError, DivergedError
 from braidlog.app.execution.answers import answer
 from braidlog.app.execution.entries import CallId
 from braidlog.app.execution.outcome import Outcome, Status
-from braidlog.client.attempts import Said
 from braidlog.client.background import BackgroundLoop, BlockingClient, blocking_call
-from braidlog.client.link import Connector
-from braidlog.client.links import Links
+from braidlog.client.connection.attempts import Said
+from braidlog.client.connection.link import Connector
+from braidlog.client.connection.links import Links
+from braidlog.client.connection.routing import parse_seeds
+from braidlog.client.connection.sockets import socket_connector
 from braidlog.client.retry import Backoff, Verdict, is_unknown, verdict_of
-from braidlog.client.routing import parse_seeds
 from braidlog.client.settings import ClientSettings
-from braidlog.client.sockets import socket_connector
 from braidlog.closable import AsyncClosable
 from braidlog.errors import (
     ClosedError,

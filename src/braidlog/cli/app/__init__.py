@@ -1,0 +1,4 @@
+"""``braidlog app``: hosts of applications, calls, snapshots and replays.
+
+Nothing here executes a command of an application; `braidlog.app` does.
+"""

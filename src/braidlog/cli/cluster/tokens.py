@@ -1,0 +1,90 @@
+"""``braidlog token``: who may do what in a cluster."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+import stat
+from pathlib import Path
+
+import click
+
+from braidlog import durable
+from braidlog.cli.command.commands import PlainCommand, group_of
+from braidlog.cli.command.failures import USAGE, Problem
+from braidlog.cli.command.parameters import LocalPath
+from braidlog.cli.command.session import Session
+from braidlog.cli.terminal.output import line, message
+from braidlog.errors import AlreadyExistsError
+
+__all__ = ["token"]
+
+_ROLES = ["read", "append", "admin", "peer"]
+_ONLY_THE_OWNER = 0o600
+
+
+@click.group(cls=group_of(PlainCommand))
+def token() -> None:
+    """Create tokens for a cluster."""
+
+
+@token.command()
+@click.option(
+    "--name", required=True, help="Name of the token's owner: letters, digits, ._-"
+)
+@click.option(
+    "--role",
+    type=click.Choice(_ROLES),
+    required=True,
+    help=("Permissions; each role includes those before it. peer is for nodes."),
+)
+@click.option(
+    "--file",
+    "path",
+    type=LocalPath(dir_okay=False),
+    default=Path("tokens.toml"),
+    show_default=True,
+    help="Token file of the nodes; created if missing.",
+)
+@click.pass_obj
+def create(session: Session, /, name: str, *, role: str, path: Path) -> None:
+    """Create a token and print it once.
+
+    The file gets its name, role and hash, not the token itself. Nodes read the file at
+    start.
+    """
+    from braidlog.wire.roles import Role
+    from braidlog.wire.tokens import ENTROPY_BYTES, make_token, token_entry
+
+    entropy = secrets.token_bytes(ENTROPY_BYTES)
+    text, made = make_token(name, Role.named(role), entropy)
+    try:
+        _append(path, token_entry(made))
+    except AlreadyExistsError:
+        text = f"{path} has a token named {name!r} already"
+        hint = "choose another name, or remove its entry from the file first"
+        raise Problem(text, hint) from None
+    if not session.as_json:
+        message(f"{name} may {role}; this is shown only once, {path} has its hash:")
+    line(session, text, name=name, role=role, token=text, file=str(path))
+
+
+def _append(path: Path, entry: str) -> None:
+    """Add an entry to a token file, which is for its owner alone afterwards."""
+    from braidlog.wire.tokens import parse_tokens
+
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, _ONLY_THE_OWNER)
+    with os.fdopen(descriptor, "r+b") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise Problem(f"{path} is not a file", "", USAGE)
+        # Two who make tokens at a time must see each other's names.
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        before = file.read().decode("utf-8", "replace")
+        between = "\n" if before.strip() else ""
+        if before and not before.endswith("\n"):
+            between = "\n\n"
+        parse_tokens(before + between + entry)
+        os.fchmod(descriptor, _ONLY_THE_OWNER)
+        file.write((between + entry).encode())
+        durable.flush(file)

@@ -1,0 +1,289 @@
+"""``braidlog log``: create, list, describe and delete logs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from braidlog.cli.command import parameters
+from braidlog.cli.command.commands import EitherCommand, group_of
+from braidlog.cli.command.failures import Problem
+from braidlog.cli.command.options import yes_option
+from braidlog.cli.command.session import Session
+from braidlog.cli.terminal.output import facts, line, message, plain, rows
+from braidlog.cli.terminal.text import clock, counted, human_bytes, human_duration
+from braidlog.errors import AlreadyExistsError
+
+if TYPE_CHECKING:
+    from braidlog.cli.command.session import Logs
+
+__all__ = ["log"]
+
+
+@click.group(cls=group_of(EitherCommand))
+def log() -> None:
+    """Create, list, describe, change, delete logs."""
+
+
+@log.command()
+@click.argument("name")
+@click.option(
+    "--exist-ok", is_flag=True, help="Accept an existing log and leave it unchanged."
+)
+@click.option(
+    "--compression",
+    type=click.Choice(["none", "zstd", "lz4"]),
+    help="How record batches are stored.",
+)
+@click.option(
+    "--retention",
+    "retention_ms",
+    type=parameters.duration,
+    help="Trim records older than this, for instance 7d.",
+)
+@click.option(
+    "--retention-bytes",
+    type=parameters.size,
+    help="Trim the oldest records beyond this size, for instance 10GiB.",
+)
+@click.option(
+    "--streams",
+    type=parameters.STREAMS,
+    help="In a cluster: number of streams [default: 1].",
+)
+@click.option(
+    "--replication",
+    type=parameters.STREAMS,
+    help=(
+        "In a cluster: replicas of each stream [default: 3, or one per node if fewer]."
+    ),
+)
+@click.option(
+    "--min-replicas",
+    type=parameters.STREAMS,
+    help=(
+        "In a cluster: replicas that a stream needs for appends [default: a majority]."
+    ),
+)
+@click.option(
+    "--allow-missing",
+    is_flag=True,
+    help=(
+        "In a cluster: create the log even if there are fewer nodes than --replication."
+    ),
+)
+@click.pass_obj
+def create(session: Session, /, name: str, *, exist_ok: bool, **settings: Any) -> None:
+    """Create the log NAME, and the data directory if it does not exist."""
+    given = {key: value for key, value in settings.items() if value is not None}
+    if not given["allow_missing"]:
+        del given["allow_missing"]
+    if session.cluster is None:
+        for only in ("streams", "replication", "min_replicas", "allow_missing"):
+            if only in given:
+                option = only.replace("_", "-")
+                raise click.UsageError(f"--{option} needs --cluster")
+    with session.changing(create=True) as store:
+        try:
+            store.create_log(name, **given)
+        except AlreadyExistsError as error:
+            if not exist_ok:
+                hint = "choose another name, or pass --exist-ok"
+                raise Problem(error.message, hint) from None
+            # It stays as it is, and what it is not must not be said of it.
+            kept = _as_it_is(store, name, given)
+            line(session, f"log {name!r} exists already", log=name, **kept)
+            _say_what_differs(given, kept)
+        else:
+            line(session, f"created {name}", log=name, **given)
+            if session.cluster is not None:
+                _say_what_is_missing(store, name)
+
+
+def _as_it_is(store: Logs, name: str, given: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings that were given as the log has them."""
+    described = plain(store.log(name).describe())
+    kept = {key: described[key] for key in given if key in described}
+    if "streams" in kept:
+        kept["streams"] = len(kept["streams"])
+    return kept
+
+
+def _say_what_differs(given: dict[str, Any], kept: dict[str, Any]) -> None:
+    for key, value in kept.items():
+        if value != given[key]:
+            option = key.removesuffix("_ms").replace("_", "-")
+            message(f"note: the log exists already, so --{option} changed nothing")
+
+
+def _say_what_is_missing(store: Logs, name: str) -> None:
+    """Say what the log lacks on the nodes that it was placed on."""
+    log = plain(store.log(name).describe())
+    wanted = log["replication"] * len(log["streams"])
+    placed = sum(len(each["replicas"]) for each in log["streams"])
+    if placed < wanted:
+        missing = counted(wanted - placed, "replica")
+        message(f"note: {missing} of {wanted} missing until more nodes are up")
+
+
+@log.command("list")
+@click.pass_obj
+def list_(session: Session) -> None:
+    """List the logs with their ranges."""
+    with session.logs() as store:
+        rows(session, [_range(store, name) for name in store.logs()], empty="no logs")
+
+
+@log.command()
+@click.argument("name")
+@click.pass_obj
+def describe(session: Session, name: str) -> None:
+    """Show settings and state of the log NAME."""
+    with session.logs() as store:
+        described = plain(store.log(name).describe())
+    shown = _shown if session.cluster is None else _shown_in_cluster
+    facts(session, {"log": described.pop("name"), **described}, shown)
+
+
+@log.command("set")
+@click.argument("name")
+@click.option(
+    "--retention",
+    "retention_ms",
+    type=parameters.retention,
+    help=("Trim records older than this, for instance 7d; none turns it off."),
+)
+@click.option(
+    "--retention-bytes",
+    type=parameters.retention_bytes,
+    help=(
+        "Trim the oldest records beyond this size, for instance "
+        "10GiB; none turns it off."
+    ),
+)
+@click.option(
+    "--replication",
+    type=parameters.STREAMS,
+    help="In a cluster: replicas of each stream.",
+)
+@click.option(
+    "--min-replicas",
+    type=parameters.STREAMS,
+    help="In a cluster: replicas that a stream needs for appends.",
+)
+@click.option(
+    "--allow-missing",
+    is_flag=True,
+    help=("In a cluster: even if there are fewer nodes than --replication."),
+)
+@click.pass_obj
+def set_(
+    session: Session,
+    /,
+    name: str,
+    *,
+    replication: int | None,
+    min_replicas: int | None,
+    allow_missing: bool,
+    **retention: Any,
+) -> None:
+    """Change settings of the log NAME; others stay unchanged."""
+    given = {
+        key: value or None for key, value in retention.items() if value is not None
+    }
+    placed = {"replication": replication, "min_replicas": min_replicas}
+    placed = {key: value for key, value in placed.items() if value is not None}
+    if not given and not placed:
+        raise click.UsageError("pass a setting to change; --help lists them")
+    if session.cluster is None:
+        for only in placed:
+            raise click.UsageError(f"--{only.replace('_', '-')} needs --cluster")
+    with session.changing() as store:
+        target: Any = store.log(name)
+        if placed:
+            target.set_replication(**placed, allow_missing=allow_missing)
+        if given:
+            # Both are replaced at once.
+            now = target.options
+            kept = {key: getattr(now, key) for key in retention}
+            target.set_options(**kept | given)
+    line(session, f"changed {name}", log=name, **placed, **given)
+
+
+@log.command()
+@click.argument("name")
+@yes_option
+@click.pass_obj
+def delete(session: Session, name: str, *, yes: bool) -> None:
+    """Delete the log NAME with all of its records."""
+    with session.changing() as store:
+        records = _range(store, name)["records"]
+        session.confirm(f"delete {name} with {counted(records, 'record')}", yes=yes)
+        store.delete_log(name)
+    line(session, f"deleted {name}", log=name, records=records)
+
+
+def _shown(log: dict[str, Any]) -> dict[str, Any]:
+    stored = f"{human_bytes(log['bytes'])} in {counted(log['segments'], 'segment')}"
+    return {
+        **_begin(log),
+        "stored": stored,
+        "compression": log["compression"],
+        "retention": _retention(log),
+        "cursors": log["cursors"],
+        "id": log["id"],
+        "stream": log["stream"],
+    }
+
+
+def _shown_in_cluster(log: dict[str, Any]) -> dict[str, Any]:
+    streams = {f"stream {each['stream']}": _stream(each) for each in log["streams"]}
+    return {
+        **_begin(log),
+        "replication": _replication(log),
+        "compression": log["compression"],
+        "retention": _retention(log),
+        "id": log["id"],
+        **streams,
+    }
+
+
+def _replication(log: dict[str, Any]) -> str:
+    wanted = f"{log['replication']}, at least {log['min_replicas']}"
+    if not (missing := log["replicas_missing"]):
+        return wanted
+    return f"{wanted}; {counted(missing, 'replica')} missing"
+
+
+def _begin(log: dict[str, Any]) -> dict[str, Any]:
+    first, end = log["first"], log["end"]
+    positions = f"{first} to {end - 1}" if first < end else "none"
+    return {
+        "log": log["log"],
+        "created": clock(log["created"]),
+        "records": log["records"],
+        "positions": f"{positions}, the next is {end}",
+    }
+
+
+def _retention(log: dict[str, Any]) -> str:
+    kept = []
+    if log["retention_ms"] is not None:
+        kept.append(human_duration(log["retention_ms"]))
+    if log["retention_bytes"] is not None:
+        kept.append(human_bytes(log["retention_bytes"]))
+    return ", ".join(kept) or "until trimmed"
+
+
+def _stream(stream: dict[str, Any]) -> str:
+    nodes = ", ".join(map(str, stream["replicas"]))
+    learners = ", ".join(map(str, stream["learners"]))
+    copied = f", copied to {learners}" if learners else ""
+    return f"{stream['status']} in epoch {stream['epoch']} on {nodes}{copied}"
+
+
+def _range(store: Logs, name: str) -> dict[str, Any]:
+    log = store.log(name)
+    first, end = log.first, log.end
+    return {"log": name, "first": first, "end": end, "records": end - first}

@@ -1,0 +1,480 @@
+"""The appends of one client to one log: their streams, pieces and bytes."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from collections.abc import Sequence
+from typing import Any, Final
+
+from braidlog.client.append.byte_budget import ByteBudget
+from braidlog.client.append.pieces import OpenPiece, Piece
+from braidlog.client.append.producer import Entry, ProducerLimits, StreamProducer
+from braidlog.client.append.rows import Row, Rows, size_of
+from braidlog.client.append.stream_appender import Records, StreamAppender
+from braidlog.client.batches import BatchCodec, Columns, Encoded
+from braidlog.client.connection.cluster import Cluster
+from braidlog.client.connection.routing import RoundRobin
+from braidlog.client.settings import ClientSettings
+from braidlog.errors import (
+    ClosedError,
+    InvalidArgumentError,
+    LogError,
+    NotReadyError,
+    SequenceGapError,
+)
+from braidlog.store.arguments import (
+    checked_int,
+    checked_producer,
+    checked_timeout,
+)
+from braidlog.store.catalog import LogOptions
+from braidlog.types import Producer
+
+__all__ = ["LogAppender"]
+
+# No producer gets this far, so the primary must refuse it and say what comes next. The
+# core has no number for what would follow a greater one.
+_SEQUENCE_NEVER: Final = (1 << 62) - 3
+
+
+class LogAppender:
+    """The appenders of the streams of a log, and what they share."""
+
+    def __init__(self, cluster: Cluster, log: bytes, codec: BatchCodec) -> None:
+        """Begin with a producer that nobody else has."""
+        settings = cluster.settings
+        self.end = 1
+        # Asked for each append, it would be a system call each time.
+        self._loop = asyncio.get_running_loop()
+        self._cluster = cluster
+        self._settings = settings
+        self._log = log
+        self._codec = codec
+        self._producer = Producer(int.from_bytes(settings.entropy(8), "little") or 1)
+        self.rows = Rows(settings.record_bytes_max, settings.clock)
+        self._budget = ByteBudget(settings.outstanding_bytes_max)
+        self._turn = RoundRobin()
+        self._appenders: dict[int, StreamAppender] = {}
+        self._ended: LogError | None = None
+        self._keyless: StreamAppender | None = None
+        """Where records without a key go, until a batch is closed or routes change."""
+        options = LogOptions.decode_or_default(cluster.routes.log(log).options)
+        self._compression = options.compression
+        cluster.listen(self._routes_changed)
+
+    def _routes_changed(self) -> None:
+        self._keyless = None
+        for appender in self._appenders.values():
+            appender.routes_changed()
+
+    def close(self, error: LogError | None = None) -> None:
+        """Fail what is not settled, and what comes."""
+        self._ended = error or ClosedError("the client is closed")
+        self._cluster.unlisten(self._routes_changed)
+        self._keyless = None
+        for appender in self._appenders.values():
+            appender.close(self._ended)
+
+    # -- records -----------------------------------------------------------------
+
+    def pieces(self, rows: Sequence[Row], *, whole: bool) -> list[tuple[int, Piece]]:
+        """Return the batches for records, each with its stream, in order.
+
+        Records with a key go to its stream, those without to one stream together;
+        ``whole``: all go to one, because the sequences of a producer need it.
+        """
+        open_pieces: dict[int, OpenPiece] = {}
+        done: list[tuple[int, Piece]] = []
+        keyless = None if whole else self._any_stream()
+        limit = self._settings
+        for index, row in enumerate(rows):
+            key = row[1]
+            stream = 0
+            if keyless is not None:
+                stream = keyless if key is None else self.stream_of(key)
+            piece = open_pieces.get(stream)
+            size = size_of(row)
+            if piece is not None and (
+                piece.size + size > limit.batch_bytes_max
+                or len(piece) >= limit.batch_records_max
+            ):
+                done.append((stream, piece.close()))
+                piece = None
+            if piece is None:
+                piece = open_pieces[stream] = OpenPiece()
+            piece.add(index, row, size)
+        last = [(stream, piece.close()) for stream, piece in open_pieces.items()]
+        return done + last
+
+    # -- streams -----------------------------------------------------------------
+
+    def stream_of(self, key: bytes) -> int:
+        """Return the stream of a key."""
+        return self._cluster.routes.stream_of(self._log, key)
+
+    def stream_of_producer(self, producer: Producer) -> int:
+        """Return the stream of a producer that the caller brings."""
+        return self.stream_of(producer.id.to_bytes(8, "little"))
+
+    def _any_stream(self) -> int:
+        routes = self._cluster.routes
+        running = routes.running(self._log)
+        if not running:
+            # It waits there until one of them runs.
+            running = tuple(sorted(self._cluster.streams_of(self._log)))
+        if not running:
+            msg = "the log has no stream yet"
+            raise NotReadyError(msg)
+        return self._turn.current(running)
+
+    def _appender_of(self, stream: int) -> StreamAppender:
+        appender = self._appenders.get(stream)
+        if appender is None:
+            core: StreamProducer[asyncio.Future[int]] = StreamProducer(
+                self._producer, _limits(self._settings)
+            )
+            appender = self._appenders[stream] = StreamAppender(
+                self._cluster,
+                stream,
+                core,
+                self._codec,
+                self._compression,
+                self._budget,
+                self._closed_batch,
+                self.reached,
+            )
+        return appender
+
+    def _closed_batch(self, stream: int) -> None:
+        self._turn.advance(stream)
+        self._keyless = None
+
+    def reached(self, end: int) -> None:
+        """Take note that the log goes at least up to ``end``."""
+        self.end = max(self.end, end)
+
+    # -- append ------------------------------------------------------------------
+
+    def submit(
+        self,
+        row: Row,
+        size: int,
+        producer: Producer | None,
+        sequence: int | None,
+    ) -> asyncio.Future[int]:
+        """Append one record if there is room.
+
+        Raises:
+            NotReadyError: there is none; wait for what was submitted before.
+        """
+        begun = self.begin(row, size, producer, sequence, None)
+        if begun is None:
+            limit = self._settings.outstanding_bytes_max
+            msg = (
+                f"{limit} bytes (outstanding_bytes_max) wait to be acknowledged, so "
+                "nothing more fits"
+            )
+            raise NotReadyError(msg)
+        return begun[1].waiter
+
+    def begin(
+        self,
+        row: Row,
+        size: int,
+        producer: Producer | None,
+        sequence: int | None,
+        timeout: float | None,
+    ) -> tuple[StreamAppender, Records] | None:
+        """Append one record of `size` bytes; None if there is no room for it.
+
+        Its waiter gets the position. Who waits no more withdraws it from the appender.
+        """
+        deadline = self._deadline(timeout)
+        if not self._budget.take_now(size):
+            return None
+        return self._begin(row, size, producer, sequence, deadline)
+
+    async def begin_later(
+        self,
+        row: Row,
+        size: int,
+        producer: Producer | None,
+        sequence: int | None,
+        timeout: float | None,  # noqa: ASYNC109
+        stream: int | None = None,
+    ) -> tuple[StreamAppender, Records]:
+        """Wait for room, then append as `begin` does; to a stream, if one is named."""
+        deadline = self._deadline(timeout)
+        await self._take_room(size, deadline)
+        return self._begin(row, size, producer, sequence, deadline, stream)
+
+    def _begin(
+        self,
+        row: Row,
+        size: int,
+        producer: Producer | None,
+        sequence: int | None,
+        deadline: float,
+        stream: int | None = None,
+    ) -> tuple[StreamAppender, Records]:
+        value, key, timestamp, headers = row
+        keys = None if key is None else (key,)
+        records = Columns((value,), keys, timestamp, (headers,) if headers else None)
+        try:
+            # Chosen when there is room, so that its stream is one that runs then.
+            if stream is not None:
+                appender = self._appender_of(stream)
+            elif key is None and producer is None:
+                appender = self._keyless or self._turn_to_another()
+            else:
+                _check_producer(producer, sequence)
+                appender = self._appender_of(self._stream_for(key, producer))
+            entry = self._entry(records, size, producer, sequence, deadline)
+            appender.add(entry)
+        except BaseException:
+            self._budget.give(size)
+            raise
+        return appender, entry
+
+    def _turn_to_another(self) -> StreamAppender:
+        self._keyless = self._appender_of(self._any_stream())
+        return self._keyless
+
+    async def append_many(
+        self,
+        rows: Sequence[Row],
+        producer: Producer | None,
+        sequence: int | None,
+        timeout: float | None,  # noqa: ASYNC109
+    ) -> Sequence[int]:
+        """Append records; see `AsyncClusterLog.append_many`."""
+        self._cluster.check_open()
+        deadline = self._deadline(timeout)
+        _check_producer(producer, sequence)
+        if not rows:
+            end = max(
+                self.end,
+                (await self._cluster.linearize()).log(self._log).high_watermark + 1,
+            )
+            return range(end, end)
+        pieces = self.pieces(rows, whole=producer is not None)
+        return await self._append(len(rows), pieces, producer, sequence, deadline)
+
+    async def append_plain(
+        self,
+        values: list[Any],
+        timestamp: int | None,
+        producer: Producer | None,
+        sequence: int | None,
+        timeout: float | None,  # noqa: ASYNC109
+    ) -> Sequence[int] | None:
+        """Append values that make one piece; None if they do not, and nothing is done.
+
+        They are those of `append_many` without keys and headers.
+        """
+        limits = self._settings
+        if not 0 < len(values) <= limits.batch_records_max:
+            return None
+        known = self.rows.plain(values, timestamp)
+        if known is None or known[2] > limits.batch_bytes_max:
+            return None
+        self._cluster.check_open()
+        deadline = self._deadline(timeout)
+        _check_producer(producer, sequence)
+        piece = Piece.plain(*known)
+        stream = 0 if producer is not None else self._any_stream()
+        pieces = [(stream, piece)]
+        return await self._append(len(values), pieces, producer, sequence, deadline)
+
+    async def _append(
+        self,
+        count: int,
+        pieces: Sequence[tuple[int, Piece]],
+        producer: Producer | None,
+        sequence: int | None,
+        deadline: float,
+    ) -> Sequence[int]:
+        waiting: list[tuple[Piece, StreamAppender, Records]] = []
+        try:
+            for stream, piece in pieces:
+                if producer is not None:
+                    stream = self.stream_of_producer(producer)
+                await self._take_room(piece.size, deadline)
+                entry = self._entry(
+                    piece.records, piece.size, producer, sequence, deadline
+                )
+                appender = self._appender_of(stream)
+                appender.add(entry)
+                waiting.append((piece, appender, entry))
+                sequence = None if sequence is None else sequence + len(piece.indexes)
+            if len(waiting) == 1:
+                first = await waiting[0][2].waiter
+                return range(first, first + count)
+            return await self._positions(count, waiting)
+        except LogError as error:
+            _tell_of_the_others(error, count, waiting)
+            raise
+        finally:
+            for _, appender, entry in waiting:
+                if not entry.waiter.done():
+                    entry.waiter.cancel()
+                    appender.withdraw(entry)
+                elif not entry.waiter.cancelled():
+                    entry.waiter.exception()
+
+    async def _positions(
+        self, count: int, waiting: list[tuple[Piece, StreamAppender, Records]]
+    ) -> Sequence[int]:
+        positions = [0] * count
+        for piece, _, entry in waiting:
+            first = await entry.waiter
+            for offset, index in enumerate(piece.indexes):
+                positions[index] = first + offset
+        dense = range(positions[0], positions[0] + count)
+        return (
+            dense
+            if positions[-1] == dense[-1] and list(dense) == positions
+            else (tuple(positions))
+        )
+
+    def _stream_for(self, key: bytes | None, producer: Producer | None) -> int:
+        if producer is not None:
+            return self.stream_of_producer(producer)
+        return self._any_stream() if key is None else self.stream_of(key)
+
+    def _deadline(self, timeout: float | None) -> float:
+        timeout = checked_timeout(timeout)
+        if timeout is None:
+            timeout = self._settings.timeout_s
+        elif not timeout > 0:
+            msg = f"timeout must be greater than 0 seconds, got {timeout}"
+            raise InvalidArgumentError(msg)
+        return self._loop.time() + timeout
+
+    async def _take_room(self, size: int, deadline: float) -> None:
+        if self._budget.take_now(size):
+            return
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self._budget.take(size)
+        except TimeoutError as error:
+            limit = self._settings.outstanding_bytes_max
+            msg = (
+                f"{limit} bytes (outstanding_bytes_max) wait to be acknowledged, so "
+                "nothing more fits"
+            )
+            raise NotReadyError(msg) from error
+        try:
+            self._check_open()
+        except BaseException:
+            self._budget.give(size)
+            raise
+
+    def _check_open(self) -> None:
+        """Raise what ended the appends to this log, if anything did."""
+        self._cluster.check_open()
+        if self._ended is not None:
+            raise copy.copy(self._ended)
+
+    def _entry(
+        self,
+        records: Columns,
+        size: int,
+        producer: Producer | None,
+        sequence: int | None,
+        deadline: float,
+    ) -> Records:
+        if producer is not None or sequence is not None:
+            _check_producer(producer, sequence)
+        return Entry(
+            self._loop.create_future(),
+            records,
+            len(records.values),
+            size,
+            deadline,
+            producer,
+            sequence or 0,
+        )
+
+    async def append_encoded(
+        self, stream: int, batch: Encoded, producer: Producer, sequence: int
+    ) -> asyncio.Future[int]:
+        """Begin to append an encoded batch to a stream, when there is room for it.
+
+        The future gives the position of its first record.
+        """
+        self._cluster.check_open()
+        deadline, size = self._deadline(None), len(batch.data)
+        _check_producer(producer, sequence)
+        await self._take_room(size, deadline)
+        waiter: asyncio.Future[int] = self._loop.create_future()
+        entry = Entry(waiter, batch, batch.records, size, deadline, producer, sequence)
+        try:
+            self._appender_of(stream).add(entry)
+        except BaseException:
+            self._budget.give(size)
+            raise
+        return waiter
+
+    async def next_sequence(self, producer: Producer, stream: int | None = None) -> int:
+        """Return the sequence that the producer must send next, 1 if it is unknown.
+
+        In the stream where all goes that it appends, or in another one. The primary is
+        asked with a sequence that it has to refuse.
+        """
+        row, size = self.rows.sized(b"", None, None, None)
+        sequence = _SEQUENCE_NEVER
+        try:
+            _, entry = await self.begin_later(
+                row, size, producer, sequence, None, stream
+            )
+            await entry.waiter
+        except SequenceGapError as error:
+            return error.expected
+        msg = f"the primary did not refuse sequence {_SEQUENCE_NEVER} of {producer}"
+        raise LogError(msg)
+
+
+def _limits(settings: ClientSettings) -> ProducerLimits:
+    return ProducerLimits(
+        linger_s=settings.linger_s,
+        batch_bytes_max=settings.batch_bytes_max,
+        batch_records_max=settings.batch_records_max,
+        in_flight_max=settings.in_flight_max,
+    )
+
+
+def _tell_of_the_others(
+    error: LogError,
+    count: int,
+    waiting: Sequence[tuple[Piece, StreamAppender, Records]],
+) -> None:
+    """Say of an error of one piece what became of the other ones.
+
+    "not_stored" would be a lie: whoever is told so appends all of them again.
+    """
+    stored, open_ = 0, False
+    for piece, appender, entry in waiting:
+        waiter = entry.waiter
+        if not waiter.done():
+            open_ |= not appender.withdraw(entry)
+        elif not waiter.cancelled() and (failure := waiter.exception()) is None:
+            stored += len(piece.indexes)
+        elif isinstance(failure, LogError):
+            open_ |= failure.outcome != "not_stored"
+    if stored:
+        error.add_note(f"{stored} of {count} records are stored")
+    if (stored or open_) and error.outcome == "not_stored":
+        error.outcome = "unknown"
+
+
+def _check_producer(producer: Any, sequence: int | None) -> None:
+    if producer is None and sequence is None:
+        return
+    if producer is None:
+        raise InvalidArgumentError("sequence= needs producer= as well")
+    checked_producer(producer)
+    if sequence is None or not 0 < checked_int(sequence, "sequence") <= _SEQUENCE_NEVER:
+        msg = f"producer= needs sequence=, a number from 1 on, got {sequence!r}"
+        raise InvalidArgumentError(msg)
