@@ -13,13 +13,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import logging
 import random
 import ssl
 import time
 from collections.abc import Callable
-from typing import Final
 
 from braidlog.errors import ClosedError, LogError, NotReadyError
 from braidlog.node.config import NodeConfig, replica_limits
@@ -32,10 +30,12 @@ from braidlog.node.leader.reporting import Reporting
 from braidlog.node.leader.retention import Retention
 from braidlog.node.metrics.latency import Durable
 from braidlog.node.metrics.status import NodeStatus, Observed
+from braidlog.node.observer import Observer
 from braidlog.node.peers.directory import Directory
 from braidlog.node.peers.identity import begin_incarnation
 from braidlog.node.peers.links import LinkSettings, Peers
 from braidlog.node.peers.peer_identity import PeerIdentity
+from braidlog.node.readiness import Readiness
 from braidlog.node.replication.replicas import Replicas
 from braidlog.node.replication.scrub import Scrub
 from braidlog.node.repository.member import (
@@ -80,8 +80,6 @@ __all__ = ["ClusterNode"]
 
 _log = logging.getLogger(__name__)
 
-_STUCK_S: Final = 2.0
-
 
 class ClusterNode:
     """One node on an open store; the server gives it sockets."""
@@ -112,13 +110,10 @@ class ClusterNode:
         self._loop = asyncio.get_running_loop()
         self._chance = random.Random(seed)
         self._timer: asyncio.TimerHandle | None = None
-        self._ticked_at = self._loop.time()
-        self._draining = self._closed = False
+        self._closed = False
         self._guard = InputGuard(self.id)
         self.failed = self._guard.failed
         """Set when the node cannot go on."""
-        self._started = self._leader_since = store.clock()
-        self._leader_seen = 0
         self._faults = self._keep_faults(faults)
         self._era = self._begin_era()
         who = begin_incarnation(store, self._chance.randbytes)
@@ -155,6 +150,11 @@ class ClusterNode:
             places(config.limits.connections_max, files_max),
             Shares(shares),
         )
+
+        self._readiness = Readiness(
+            self._route, self._registration, self.peer_identity, self.failed, self.now
+        )
+        self._observer = self._make_observer()
 
     def _make_peers(self, token: str, tls: ssl.SSLContext | None) -> Peers:
         name, versions = self.config.cluster.name, (VERSION_MIN, VERSION_MAX)
@@ -245,6 +245,20 @@ class ClusterNode:
             shares=shares,
         )
 
+    def _make_observer(self) -> Observer:
+        return Observer(
+            self.config,
+            self._store,
+            self.incarnation,
+            readiness=self._readiness,
+            route=self._route,
+            peers=self.peers,
+            replicas=self.replicas,
+            requests=self.requests,
+            scrub=self._scrub,
+            sessions=self.sessions,
+        )
+
     def _keep_faults(self, log: FaultLog | None) -> FaultKeeper | None:
         if log is None:
             return None
@@ -303,16 +317,11 @@ class ClusterNode:
 
     def drain(self) -> None:
         """Take no new requests, and hand leadership over."""
-        self._draining = True
+        self._readiness.draining = True
         self._registration.close()
         if self.member is not None:
             self.member.hand_over()
         self.changed()
-
-    @property
-    def draining(self) -> bool:
-        """Tell whether the node is stopping."""
-        return self._draining
 
     @property
     def now(self) -> float:
@@ -351,7 +360,7 @@ class ClusterNode:
         # Once for all that came together: a clock costs as much as what is done here.
         now = time.monotonic()
         requests = [Request(session, number, now) for number in event.requests]
-        if self._draining:
+        if self._readiness.draining:
             for request in requests:
                 request.fail(NotReadyError(f"node {self.id} is shutting down"))
             return
@@ -483,9 +492,8 @@ class ClusterNode:
             self.config.timing.tick_ms / 1000, self._tick
         )
         now = self._loop.time()
-        self._ticked_at = now
-        if self.leader != self._leader_seen:
-            self._leader_seen, self._leader_since = self.leader, self.wall_clock()
+        self._readiness.ticked(now)
+        self._observer.ticked()
         self._guard.run(self._let_pass, now)
 
     def _let_pass(self, now: float) -> None:
@@ -548,78 +556,8 @@ class ClusterNode:
 
     def status(self) -> NodeStatus:
         """Return what the node says of itself."""
-        why = self._why_not_healthy() or self._why_not_ready()
-        return NodeStatus(
-            node=self.id,
-            cluster=self.config.cluster.name,
-            address=self.config.advertise,
-            incarnation=self.incarnation,
-            healthy=not self._why_not_healthy(),
-            ready=not why,
-            why=why,
-            leader=self.leader,
-            leader_since=self._leader_since,
-            started=self._started,
-            connections=len(self.sessions),
-            waiting={
-                "appends": self.replicas.unanswered(),
-                "reads": len(self.replicas.readers),
-                "requests": self.requests.waiting,
-                "answer_bytes": self.sessions.unread_bytes,
-            },
-            peers=tuple(self.peers.links()),
-            replicas=tuple(self.replicas.status()),
-            group=self.member.status() if self.member is not None else None,
-            counters={
-                **dataclasses.asdict(self.replicas.counters),
-                **dataclasses.asdict(self.replicas.readers.counters),
-                **dataclasses.asdict(self._scrub.counters),
-                **dataclasses.asdict(self.sessions.entrance.counters),
-                "messages_dropped": self.peers.dropped,
-            },
-            storage=self._store.stats(),
-        )
+        return self._observer.status(self.now)
 
     def observed(self) -> Observed:
-        """Return what metrics are made of; of the cluster only the leader knows all."""
-        member = self.member
-        leads = member is not None and member.leads
-        latencies = self.replicas.latencies
-        measured = {"append": latencies.append, "read": latencies.read}
-        measured["sync"] = latencies.sync
-        if member is not None:
-            measured["cut"] = member.cut_latency
-        return Observed(
-            status=self.status(),
-            metadata=(
-                member.metadata(judged=True) if member is not None and leads else None
-            ),
-            copying=member.copying() if member is not None and leads else {},
-            cuts_in_flight=member.cuts_in_flight if member is not None else 0,
-            latencies={name: each.copy() for name, each in measured.items()},
-            now=self.wall_clock(),
-            directory=self.config.node.data,
-        )
-
-    def _why_not_healthy(self) -> str:
-        if self.failed.done():
-            return self.failed.result().message
-        late = self._loop.time() - self._ticked_at
-        return (
-            f"the node did not react for {late:.1f} seconds" if late > _STUCK_S else ""
-        )
-
-    def _why_not_ready(self) -> str:
-        if self._draining:
-            return "the node is shutting down"
-        if self.peer_identity.why and not self._registration.done:
-            return self.peer_identity.why
-        if not self._route.way_to_leader:
-            return "the node knows no leader of the metadata repository"
-        if self.member is not None and self.member.lacks_room:
-            return "the metadata repository waits for disk space"
-        return (
-            ""
-            if self._registration.done
-            else "the metadata repository has not registered the node yet"
-        )
+        """Return what metrics are made of."""
+        return self._observer.observed(self.now)

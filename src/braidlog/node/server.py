@@ -7,7 +7,7 @@ import logging
 import secrets
 import ssl
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -22,6 +22,7 @@ from braidlog.metarepo.events import Event, EventName
 from braidlog.node.config import NodeConfig
 from braidlog.node.errors import DamagedNodeError
 from braidlog.node.metrics.event_log import tell
+from braidlog.node.metrics.status import NodeStatus, Observed
 from braidlog.node.node import ClusterNode
 from braidlog.node.peers.identity import is_new
 from braidlog.node.rescue.fault_log import FaultLog
@@ -138,7 +139,9 @@ class NodeServer:
         stack.callback(listener.close)
         stack.callback(self.node.sessions.close)
         if config.node.http:
-            await stack.enter_async_context(_http(config, self.node))
+            await stack.enter_async_context(
+                _http(config.node.http, self.node.status, self.node.observed)
+            )
         _log.info(
             "node %d listens on %s",
             config.node.id,
@@ -267,13 +270,17 @@ def damage_explained(config: NodeConfig) -> Iterator[None]:
         raise DamagedNodeError(msg, path=error.path, offset=error.offset) from error
 
 
-def _http(config: NodeConfig, node: ClusterNode) -> Any:
+def _http(
+    address: str,
+    status: Callable[[], NodeStatus],
+    observed: Callable[[], Observed],
+) -> Any:
     # Late: a node without metrics needs no library for them.
     from braidlog.node.metrics.status_collector import StatusCollector
     from braidlog.serving.http import StatusServer
 
     return StatusServer(
-        config.node.http,
-        node.status,
-        lambda ask: StatusCollector(lambda: ask(node.observed)),
+        address,
+        status,
+        lambda ask: StatusCollector(lambda: ask(observed)),
     )
