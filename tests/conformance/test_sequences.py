@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -236,6 +236,12 @@ WRONG_TYPES: dict[str, tuple[str, Callable[[AnyLog], Awaitable[Any]]]] = {
     "trim": ("before", lambda log: log.trim("x")),  # type: ignore[arg-type]
     "lease": ("lease", lambda log: log.cursor("c", lease="x")),
     "cursor": ("position", lambda log: log.set_cursor("c", "x")),  # type: ignore[arg-type]
+    "pin": ("pin", lambda log: log.cursor("c", pin=1)),
+    "set pin": ("pin", lambda log: log.set_cursor("c", 1, pin="no")),
+    "ignore": ("ignore_pins", lambda log: log.trim(1, ignore_pins="no")),
+    "reverse": ("reverse", lambda log: log.read(reverse="no")),
+    "columns": ("columns", lambda log: log.to_arrow(columns="key")),
+    "values": ("value", lambda log: log.append_many(range(1 << 40))),  # type: ignore[arg-type]
     "value": ("value", lambda log: log.append("x")),  # type: ignore[arg-type]
     "key": ("key", lambda log: log.append(b"", key="x")),
     "producer": ("producer", lambda log: log.append(b"", producer=5, sequence=1)),
@@ -253,6 +259,21 @@ async def test_a_wrong_type_is_told_with_the_name_of_the_argument(
     argument, call = WRONG_TYPES[case]
     with pytest.raises(TypeError, match=rf"{argument}\b.* must be .*, not (str|int)"):
         await call(log)
+
+
+class Claims(Sequence[bytes]):
+    """Has two items, and says that they are more than there can be."""
+
+    def __len__(self) -> int:
+        return 1 << 60
+
+    def __getitem__(self, index: Any) -> Any:
+        return [b"a", b"b"][index]
+
+
+async def test_a_length_that_lies_reserves_nothing(log: AnyLog) -> None:
+    assert await log.append_many(Claims()) == range(1, 3)
+    assert [record.value for record in await log.read()] == [b"a", b"b"]
 
 
 BAD_NAMES = ["..", ".", "x\ny", "a\x00b", "-x", "a/b", "/", "\x7f", "a\u202eb", ""]

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from braidlog import _native
 from braidlog.errors import InvalidArgumentError
+from braidlog.store.arguments import checked_columns
 
 __all__ = ["columns_of", "log_schema"]
 
@@ -27,11 +28,9 @@ class _Schema:
 def log_schema(columns: Sequence[str] | None = None) -> pa.Schema:
     """Return the schema of a log, or these columns of it."""
     schema = pa.schema(_Schema())
+    columns = checked_columns(columns)
     if columns is None:
         return schema
-    if isinstance(columns, str):
-        msg = "columns must be a list of names, not a single str"
-        raise TypeError(msg)
     unknown = [name for name in columns if name not in schema.names]
     if unknown:
         msg = (

@@ -202,8 +202,9 @@ class Blocking(Generic[A_co]):
         self._target = target
 
     def __repr__(self) -> str:
-        """Show what is delegated to."""
-        return f"<{type(self).__name__} of {self._target!r}>"
+        """Show what is delegated to, under the name of this class."""
+        _, _, rest = repr(self._target).partition(" ")
+        return f"<{type(self).__name__} {rest}"
 
 
 def blocking_call(
@@ -213,7 +214,9 @@ def blocking_call(
 
     @functools.wraps(method)
     def call(self: Blocking[A], /, *args: P.args, **keywords: P.kwargs) -> T:
-        return self._loop.run(method(self._target, *args, **keywords))
+        with _under_own_name(self, call, method):
+            begun = method(self._target, *args, **keywords)
+        return self._loop.run(begun)
 
     return call
 
@@ -226,8 +229,9 @@ def blocking_maker(
 
     @functools.wraps(method)
     def call(self: Blocking[A], /, *args: P.args, **keywords: P.kwargs) -> B:
-        found = self._loop.run(method(self._target, *args, **keywords))
-        return kind(self._loop, found)
+        with _under_own_name(self, call, method):
+            begun = method(self._target, *args, **keywords)
+        return kind(self._loop, self._loop.run(begun))
 
     return call
 
@@ -239,7 +243,8 @@ def blocking_iterator(
 
     @functools.wraps(method)
     def call(self: Blocking[A], /, *args: P.args, **keywords: P.kwargs) -> Iterator[T]:
-        chunks = method(self._target, *args, **keywords)
+        with _under_own_name(self, call, method):
+            chunks = method(self._target, *args, **keywords)
         try:
             while (chunk := self._loop.run(_next(chunks))) is not None:
                 yield from chunk
@@ -249,6 +254,25 @@ def blocking_iterator(
                 self._loop.end(chunks.aclose())
 
     return call
+
+
+@contextlib.contextmanager
+def _under_own_name(
+    it: Blocking[Any], call: Callable[..., Any], method: Callable[..., Any]
+) -> Iterator[None]:
+    """Say of arguments that do not fit which call was made, not which async one.
+
+    Nothing of an async method has run before it is awaited, so a TypeError can only be
+    about its arguments.
+    """
+    try:
+        yield
+    except TypeError as error:
+        kind = type(it)
+        public = (name for name in dir(kind) if not name.startswith("_"))
+        mine = (name for name in public if getattr(kind, name) is call)
+        own = f"{kind.__name__}.{next(mine, method.__name__)}"
+        raise TypeError(str(error).replace(method.__qualname__, own)) from None
 
 
 async def _next(chunks: AsyncGenerator[T, None]) -> T | None:

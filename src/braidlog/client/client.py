@@ -55,7 +55,7 @@ class AsyncClient(AsyncClosable):
         codec: BatchCodec | None = None,
     ) -> None:
         """Remember where the cluster is; entering connects."""
-        self._settings = settings or ClientSettings()
+        self._settings = _settings(settings)
         self._codec = codec or NativeCodec()
         self._cluster = Cluster(parse_seeds(seeds), connector, self._settings)
         self._logs: dict[bytes, AsyncClusterLog] = {}
@@ -298,6 +298,16 @@ class AsyncClient(AsyncClosable):
     async def drop_learner(self, stream: int, node: int) -> None:
         """Stop the copying of a stream to a node; this cancels a move to it."""
         await self._cluster.execute(commands.DropLearner(stream, node))
+
+
+def _settings(given: object) -> ClientSettings:
+    if given is None:
+        return ClientSettings()
+    if not isinstance(given, ClientSettings):
+        kind = type(given).__name__
+        msg = f"settings must be a braidlog.client.ClientSettings, not {kind}"
+        raise TypeError(msg)
+    return given
 
 
 def connect_async(

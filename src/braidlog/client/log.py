@@ -38,6 +38,7 @@ from braidlog.store.arguments import (
     DurationLike,
     TimestampLike,
     checked_count,
+    checked_flag,
     checked_key,
     checked_position,
     checked_producer,
@@ -348,6 +349,7 @@ class AsyncClusterLog(AsyncIndexed):
             optional(checked_time, until),
         )
         left = None if limit is None else checked_count(limit, "limit")
+        reverse = checked_flag(reverse, "reverse")
         counted = self._reader.counted_back if reverse else self._reader.counted
         if include_archive:
             reading = ArchivedReading(self, include_archive)

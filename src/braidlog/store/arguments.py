@@ -18,7 +18,9 @@ __all__ = [
     "DurationLike",
     "TimestampLike",
     "checked_bytes",
+    "checked_columns",
     "checked_count",
+    "checked_flag",
     "checked_int",
     "checked_key",
     "checked_position",
@@ -99,6 +101,38 @@ def checked_int(number: object, what: str) -> int:
         msg = f"{what} must be an int, not {type(number).__name__}"
         raise TypeError(msg)
     return int(operator.index(number))
+
+
+def checked_flag(flag: object, what: str) -> bool:
+    """Return True or False; anything else is a mistake, such as the text "no".
+
+    Raises:
+        TypeError: it is neither.
+    """
+    # NumPy has a type of its own, which is called so.
+    if isinstance(flag, bool) or type(flag).__name__ in {"bool", "bool_"}:
+        return bool(flag)
+    msg = f"{what} must be a bool, not {type(flag).__name__}"
+    raise TypeError(msg)
+
+
+def checked_columns(columns: Any) -> list[str] | None:
+    """Return names of columns; None stands for all.
+
+    Raises:
+        TypeError: it is no list of names.
+    """
+    if columns is None:
+        return None
+    if isinstance(columns, str) or not isinstance(columns, Iterable):
+        msg = f"columns must be a list of names, not {type(columns).__name__}"
+        raise TypeError(msg)
+    names = list(columns)
+    for name in names:
+        if not isinstance(name, str):
+            msg = f"columns must be a list of names, but one is {name!r}"
+            raise TypeError(msg)
+    return names
 
 
 def checked_position(position: object, what: str = "position") -> int:
@@ -190,12 +224,7 @@ def checked_bytes(value: Buffer, what: str) -> bytes:
     """
     if isinstance(value, bytes):
         return value
-    try:
-        view = memoryview(value)
-    except TypeError:
-        kind = type(value).__name__
-        msg = f"{what} must be bytes or a buffer of bytes, not {kind}"
-        raise TypeError(msg) from None
+    view = _view(value, what)
     # A view that repeats one byte is as long as it says, in no memory of its own.
     if view.nbytes > _BYTES_MAX:
         msg = (
@@ -203,6 +232,15 @@ def checked_bytes(value: Buffer, what: str) -> bytes:
         )
         raise TooLargeError(msg, size=view.nbytes, limit=_BYTES_MAX)
     return view.tobytes()
+
+
+def _view(value: Any, what: str) -> memoryview:
+    try:
+        return memoryview(value)
+    except TypeError:
+        kind = type(value).__name__
+        msg = f"{what} must be bytes or a buffer of bytes, not {kind}"
+        raise TypeError(msg) from None
 
 
 def checked_key(key: Buffer) -> bytes:
@@ -229,7 +267,17 @@ def checked_values(values: Iterable[Buffer], **columns: object) -> list[Buffer]:
         if size not in (None, count):
             msg = f"{count} values were given, but {size} {name}"
             raise InvalidArgumentError(msg)
-    return list(values)
+    if type(values) in {list, tuple}:
+        return list(values)
+    # `list` would reserve what a length promises, and numbers without end would take
+    # all memory before one is looked at.
+    return list(map(_buffer, values))
+
+
+def _buffer(value: Any) -> Any:
+    if type(value) is not bytes:
+        _view(value, "value")
+    return value
 
 
 def _known_len(items: Any) -> int | None:

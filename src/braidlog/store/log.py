@@ -28,6 +28,8 @@ from braidlog.store.archived import Archived, located, read_batches, read_record
 from braidlog.store.arguments import (
     DurationLike,
     TimestampLike,
+    checked_columns,
+    checked_flag,
     checked_int,
     checked_position,
     checked_producer,
@@ -344,6 +346,7 @@ class Log(Indexed, _native.Log):
             NotFoundError: there is no archive.
             ArchiveDamagedError: a file of the archive is gone or damaged.
         """
+        reverse = checked_flag(reverse, "reverse")
         if include_archive:
             _refuse_holes(skip_holes)
             return read_records(
@@ -464,6 +467,7 @@ class Log(Indexed, _native.Log):
         """
         import pyarrow as pa
 
+        columns = checked_columns(columns)
         if include_archive:
             _refuse_holes(skip_holes)
             yield from read_batches(self, include_archive, begin, end, columns)
@@ -487,6 +491,7 @@ class Log(Indexed, _native.Log):
         """
         import pyarrow as pa
 
+        columns = checked_columns(columns)
         self._backend.refresh()
         if include_archive:
             schema = pa.schema(self._view.batches(columns=columns))
@@ -518,7 +523,8 @@ class Log(Indexed, _native.Log):
         Raises:
             BeyondEndError: ``before`` is beyond the end.
         """
-        pinned_at = None if ignore_pins else _now_us()
+        ignoring = checked_flag(ignore_pins, "ignore_pins")
+        pinned_at = None if ignoring else _now_us()
         try:
             return self._backend.store.trim(self._stream, before, pinned_at)
         except NotFoundError as error:
@@ -601,7 +607,7 @@ class Log(Indexed, _native.Log):
         lease; `set_cursor` changes them. If several callers create a cursor at the same
         time, one of them creates it and the others get it.
         """
-        microseconds = lease_us(lease)
+        microseconds, pin = lease_us(lease), checked_flag(pin, "pin")
         name = checked_name(name, "cursor")
         if name not in self._cursor_rows():
             checked_new_name(name, "cursor")
@@ -625,7 +631,7 @@ class Log(Indexed, _native.Log):
             InvalidArgumentError: the position is beyond the end of the log; nothing
                 was changed.
         """
-        microseconds = lease_us(lease)
+        microseconds, pin = lease_us(lease), checked_flag(pin, "pin")
         name = checked_name(name, "cursor")
         position = self._checked(position)
         if name not in self._cursor_rows():

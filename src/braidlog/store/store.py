@@ -330,14 +330,18 @@ def open_store(
     """
     # The files are opened when they are needed: a later chdir must not lead elsewhere.
     where = local_path(path, "the directory of a log").absolute()
-    keywords: dict[str, Any] = {
+    sizes = {
         "segment_bytes": segment_bytes,
         "wal_bytes_max": wal_bytes_max,
-        "sync_method": sync_method,
         "unsynced_bytes_max": unsynced_bytes_max,
         "recent_bytes_max": recent_bytes_max,
         "index_bytes_max": index_bytes_max,
     }
+    keywords: dict[str, Any] = {
+        name: None if size is None else checked_count(size, name)
+        for name, size in sizes.items()
+    }
+    keywords["sync_method"] = sync_method
     if read_only:
         if create:
             raise InvalidArgumentError(

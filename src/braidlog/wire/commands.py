@@ -11,6 +11,7 @@ and where replicas go was decided before it was logged, by the leader.
 from __future__ import annotations
 
 import enum
+import re
 from typing import ClassVar, Final, Literal, TypeAlias, TypeVar
 
 import msgspec
@@ -53,6 +54,7 @@ __all__ = [
     "decode_call",
     "encode",
     "encode_call",
+    "encode_checked",
 ]
 
 COMMAND_BYTES_MAX: Final = 1 << 20
@@ -389,6 +391,11 @@ class Call(msgspec.Struct, frozen=True, array_like=True):
     """Identity: a command with one that is known is not executed again."""
 
 
+# What msgspec says of a field with the wrong type.
+_FIELD: Final = re.compile(
+    r"Expected `(?P<wanted>[^`]+)`, got `[^`]+` - at `\$\[(?P<item>\d+)\]`"
+)
+
 _encoder: Final = msgspec.msgpack.Encoder()
 _commands: Final[msgspec.msgpack.Decoder[Command]] = msgspec.msgpack.Decoder(Command)
 _calls: Final[msgspec.msgpack.Decoder[Call]] = msgspec.msgpack.Decoder(Call)
@@ -397,6 +404,46 @@ _calls: Final[msgspec.msgpack.Decoder[Call]] = msgspec.msgpack.Decoder(Call)
 def encode(command: Command) -> bytes:
     """Return the bytes of a command."""
     return _encoder.encode(command)
+
+
+def encode_checked(command: Command) -> bytes:
+    """Return the bytes of a command whose fields are what somebody passed.
+
+    A node refuses the same, but can only say which number of the array is wrong.
+
+    Raises:
+        TypeError: a field has the wrong type.
+        InvalidArgumentError: a number does not fit 64 bits.
+        TooLargeError: the command is over its limit.
+    """
+    try:
+        data = encode(command)
+        _check_size(data)
+        _commands.decode(data)
+    except OverflowError as error:
+        msg = f"{_too_large(command) or 'a number'} does not fit 64 bits"
+        raise InvalidArgumentError(msg) from error
+    except msgspec.ValidationError as error:
+        found = _FIELD.search(str(error))
+        if found is None:
+            raise InvalidArgumentError(str(error)) from error
+        # The number of the command is the first item of the array.
+        name = command.__struct_fields__[int(found["item"]) - 1]
+        got = type(getattr(command, name)).__name__
+        wanted = found["wanted"].replace("null", "None").replace(" | ", " or ")
+        article = "an" if wanted.startswith("int") else "a"
+        msg = f"{name} must be {article} {wanted}, not {got}"
+        raise TypeError(msg) from error
+    return data
+
+
+def _too_large(command: Command) -> str:
+    values = ((name, getattr(command, name)) for name in command.__struct_fields__)
+    return ", ".join(
+        f"{name} = {value}"
+        for name, value in values
+        if isinstance(value, int) and not -(1 << 63) <= value < 1 << 64
+    )
 
 
 def decode(data: bytes) -> Command:
@@ -425,15 +472,19 @@ def decode_call(data: bytes) -> Call:
 
 
 def _decode(data: bytes, decoder: msgspec.msgpack.Decoder[_T]) -> _T:
-    if len(data) > COMMAND_BYTES_MAX:
-        msg = (
-            f"the command has {len(data)} bytes, at most {COMMAND_BYTES_MAX} "
-            "are allowed"
-        )
-        raise TooLargeError(msg, size=len(data), limit=COMMAND_BYTES_MAX)
+    _check_size(data)
     try:
         return decoder.decode(data)
     # Arrays in arrays without end have an error of their own.
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         msg = f"the bytes are not a command: {error}"
         raise InvalidArgumentError(msg) from error
+
+
+def _check_size(data: bytes) -> None:
+    if len(data) > COMMAND_BYTES_MAX:
+        msg = (
+            f"the command has {len(data)} bytes, at most {COMMAND_BYTES_MAX} "
+            "are allowed"
+        )
+        raise TooLargeError(msg, size=len(data), limit=COMMAND_BYTES_MAX)

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from braidlog.client import Client, ClientSettings, connect
-from braidlog.errors import ClosedError, ConnectionLostError
+from braidlog.errors import ClosedError, ConnectionLostError, NotReadyError
 from braidlog.wire.messages import Read
 from unit.client.fake import FakeCluster
 
@@ -176,3 +176,34 @@ def test_why_no_seed_answers_is_said_and_nothing_else(
     assert "producer" not in told
     gc.collect()
     assert capfd.readouterr().err == ""
+
+
+def test_messages_name_the_call_that_was_made(client: Client) -> None:
+    log = client.create_log("log")
+    with pytest.raises(TypeError, match=r"^Client\.create_log\(\) got an unexpected"):
+        client.create_log("other", stream=2)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"^ClusterLog\.append\(\) missing 1"):
+        log.append()  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"^ClusterLog\.read\(\) got an unexpected"):
+        next(log.read(revers=True))  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"^stream must be an int, not str$"):
+        client.seal("1")  # type: ignore[arg-type]
+    assert repr(log) == "<ClusterLog 'log'>"
+    assert repr(log.cursor("c")) == "<ClusterCursor 'c' of 'log' at 1>"
+    assert client.logs() == ["log"]
+
+
+def test_a_client_that_was_not_entered_says_so() -> None:
+    client = connect("127.0.0.1:1")
+    try:
+        with pytest.raises(NotReadyError, match=r"in `with braidlog.connect\(...\)`"):
+            client.create_log("log")
+    finally:
+        client.close()
+
+
+def test_settings_of_another_kind_are_refused() -> None:
+    with pytest.raises(
+        TypeError, match=r"settings must be a .*ClientSettings, not int"
+    ):
+        connect("127.0.0.1:1", settings=3)  # type: ignore[arg-type]

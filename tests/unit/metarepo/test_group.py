@@ -460,7 +460,7 @@ def test_replicas_may_be_missing_if_the_caller_says_so() -> None:
     answer = lone.do(command)
     assert answer is not None
     assert type(answer.error) is InvalidArgumentError
-    assert "min_replicas is 5" in str(answer.error)
+    assert "replication is 9 and min_replicas 5" in str(answer.error)
 
 
 def test_replicas_are_not_raised_beyond_the_nodes_either() -> None:

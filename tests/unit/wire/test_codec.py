@@ -1,11 +1,17 @@
 """Heads of frames: every message comes back; anything else is refused in words."""
 
 from itertools import pairwise
+from typing import Any
 
 import msgspec
 import pytest
 
-from braidlog.errors import RemoteProtocolError
+from braidlog.errors import (
+    InvalidArgumentError,
+    RemoteProtocolError,
+    TooLargeError,
+)
+from braidlog.wire import commands
 from braidlog.wire import messages as m
 from braidlog.wire.codec import decode, encode, split
 from braidlog.wire.messages import MESSAGES, Message
@@ -144,3 +150,33 @@ def test_batches_are_views_of_the_payload() -> None:
 
 def test_kinds_rise_in_the_order_of_the_file() -> None:
     assert all(a < b < 256 for a, b in pairwise(MESSAGES))
+
+
+WRONG_FIELDS: dict[str, tuple[Any, type[Exception], str]] = {
+    "text": (commands.Seal("1"), TypeError, "stream must be an int, not str"),  # type: ignore[arg-type]
+    "flag": (commands.SetVoter(1, 1), TypeError, "voter must be a bool, not int"),  # type: ignore[arg-type]
+    "none": (
+        commands.AlterLog(b"l", replication="2"),  # type: ignore[arg-type]
+        TypeError,
+        "replication must be an int or None, not str",
+    ),
+    "large": (commands.Seal(1 << 70), InvalidArgumentError, "stream = 1180.* 64 bits"),
+    "negative": (commands.RegisterNode(-1, "", 1), InvalidArgumentError, ">= 0"),
+    "long": (
+        commands.CreateLog(b"l", "n" * (2 << 20), 1, 1, 1),
+        TooLargeError,
+        "bytes, at most",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WRONG_FIELDS)
+def test_a_field_that_no_node_would_take_is_named(case: str) -> None:
+    command, kind, words = WRONG_FIELDS[case]
+    with pytest.raises(kind, match=words):
+        commands.encode_checked(command)
+
+
+def test_a_checked_command_has_the_same_bytes() -> None:
+    command = commands.CreateLog(b"l" * 16, "orders", 2, 3, 2, b"\x80", 5)
+    assert commands.encode_checked(command) == commands.encode(command)

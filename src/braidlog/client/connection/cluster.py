@@ -28,7 +28,7 @@ from braidlog.errors import (
     NotReadyError,
     RemoteProtocolError,
 )
-from braidlog.wire.commands import Command, encode
+from braidlog.wire.commands import Command, encode_checked
 from braidlog.wire.messages import Execute, Executed, GetMetadata, Message, Metadata
 from braidlog.wire.results import Refused, Result, decode_result
 
@@ -101,8 +101,8 @@ class Cluster:
         self.check_open()
         if self._routes is None:
             msg = (
-                "the client is not open yet: use it in `async with "
-                "braidlog.connect_async(...)`"
+                "the client is not connected yet: use it in `with "
+                "braidlog.connect(...)` or `async with braidlog.connect_async(...)`"
             )
             raise NotReadyError(msg)
         return self._routes
@@ -330,7 +330,7 @@ class Cluster:
         """
         self.check_open()
         request = Execute(self.settings.entropy(_CALL_BYTES))
-        payload = encode(command)
+        payload = encode_checked(command)
 
         async def attempt(address: str, within: float) -> tuple[int, Result]:
             answer, body = await self.ask(address, request, payload, within=within)

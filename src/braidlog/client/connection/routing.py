@@ -58,7 +58,11 @@ def parse_seeds(seeds: str | Iterable[str]) -> tuple[str, ...]:
         TypeError: one is no ``str``.
         InvalidArgumentError: there is none, or one is not an address.
     """
-    parts = seeds.split(",") if isinstance(seeds, str) else list(seeds)
+    try:
+        parts = seeds.split(",") if isinstance(seeds, str) else list(seeds)
+    except TypeError:
+        msg = f"addresses must be a str or a list of them, not {type(seeds).__name__}"
+        raise TypeError(msg) from None
     found = tuple(dict.fromkeys(map(_address, parts)))
     if not found:
         msg = (

@@ -49,8 +49,9 @@ def require_nodes(
     have = f"the cluster has {count} node{'s' if count != 1 else ''}"
     if fewest > count:
         msg = (
-            f"{have}, but min_replicas is {fewest}: the log could not take "
-            f"appends. Start {fewest - count} more, or ask for at most {count}"
+            f"{have}, but replication is {replication} and min_replicas {fewest}: the "
+            f"log could not take appends. Start {fewest - count} more, or ask for at "
+            f"most {count}"
         )
         raise InvalidArgumentError(msg)
     if replication > count and not allow_missing:

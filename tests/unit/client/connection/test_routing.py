@@ -74,6 +74,8 @@ def test_no_seeds(seeds: str | list[str]) -> None:
 def test_a_seed_is_a_text() -> None:
     with pytest.raises(TypeError, match=r"an address must be a str .* not 5"):
         parse_seeds(["a:1", 5])  # type: ignore[list-item]
+    with pytest.raises(TypeError, match=r"addresses must be .*, not int"):
+        parse_seeds(5)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("seed", ["http://127.0.0.1:7400", "tcp://a:7400", "a:7400/"])

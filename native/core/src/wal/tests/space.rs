@@ -47,6 +47,16 @@ fn fill(driver: &mut Driver, stream: u32, len: usize, sync_every: u64) {
 }
 
 #[test]
+fn nobody_waits_for_room_that_there_cannot_be() {
+    let mut driver = Driver::new(small());
+    let a = driver.create("a", false);
+    let huge = 1 << 40;
+    driver.store.wait_for_room(a, huge, Duration::ZERO).unwrap();
+    assert!(!driver.store.would_wait(a, huge));
+    driver.push(a, 100).unwrap();
+}
+
+#[test]
 fn what_has_a_number_is_placed_whatever_comes_before_the_sync() {
     for (len, between) in [(3000, 10), (3000, 100), (500, 300), (7000, 30), (100, 500)] {
         let mut driver = Driver::new(small());
