@@ -9,6 +9,7 @@ The errors are those of the start.
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 from contextlib import ExitStack, suppress
 from importlib import import_module
@@ -34,6 +35,9 @@ __all__ = ["preflight"]
 
 # Of a directory that was begun; other files may lie beside them.
 _SIGNS: Final = ("IDENTITY", "CURRENT", "wal")
+_NEW_BYTES: Final = 4 << 20
+"""What a new directory takes: the first MiB of a segment, the ballast, the fault log
+and small files, and some room for what a file system adds."""
 
 
 def preflight(config: NodeConfig) -> list[str]:
@@ -59,7 +63,7 @@ def preflight(config: NodeConfig) -> list[str]:
         )
     else:
         _check_addresses(config)
-    return notes
+    return notes + _check_room(config)
 
 
 def _doubts(config: NodeConfig) -> list[str]:
@@ -130,6 +134,29 @@ def _check_usable(path: Path) -> None:
     if why:
         msg = f"[node] data = {str(path)!r}: {why}"
         raise UnavailableError(msg, path=str(path))
+
+
+def _check_room(config: NodeConfig) -> list[str]:
+    """Return that there is little room; without room for a directory nothing starts."""
+    data = Path(config.node.data).absolute()
+    there = next(each for each in (data, *data.parents) if each.exists())
+    free = shutil.disk_usage(there).free
+    new = not any((data / name).exists() for name in _SIGNS)
+    needed = _NEW_BYTES + config.limits.wal_ready_bytes
+    if new and free < needed:
+        msg = (
+            f"[node] data = {str(data)!r}: its file system has {free} bytes free, and "
+            f"a new directory takes up to {needed}"
+        )
+        raise UnavailableError(msg, path=str(data))
+    if free >= config.limits.segment_bytes:
+        return []
+    note = (
+        f"the file system of {data} has {free} bytes free, less than one segment "
+        f"({config.limits.segment_bytes}): the node starts and serves reads, but "
+        "appends will be refused when that is used up"
+    )
+    return [note]
 
 
 def _check_addresses(config: NodeConfig) -> None:

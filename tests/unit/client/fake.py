@@ -191,7 +191,7 @@ class FakeCluster:
                     return Records(message.stream, (), (), (), 0, 1, 1), NOTHING
                 return await self._read(message)
             case GetMetadata():
-                if message.by_leader and self.leaderless:
+                if self.leaderless and (message.by_leader or message.linearizable):
                     raise NotReadyError(f"node {node} knows no leader")
                 if message.wait_ms and self.index <= message.known:
                     await self._wait(message.wait_ms)

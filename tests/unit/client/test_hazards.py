@@ -422,3 +422,24 @@ def test_an_iteration_may_be_collected_in_the_thread_of_the_client() -> None:
         assert next(records).value == b"a"
         client._loop.post(records.close)
         assert client._loop.begin(client._target.logs()).result(5) == ["log"]
+
+
+# -- no leader -------------------------------------------------------------------
+
+
+async def test_what_has_begun_to_read_goes_on_without_a_leader(
+    cluster: FakeCluster,
+) -> None:
+    async with cluster.client(prefetch_bytes=1, timeout_s=0.3) as client:
+        log = await client.create_log("log")
+        for number in range(20):
+            await log.append(b"%d" % number)
+        reading, following = log.read(), log.subscribe()
+        assert (await anext(reading)).value == (await anext(following)).value == b"0"
+        cluster.leaderless = True
+        assert [record.position async for record in reading] == list(range(2, 21))
+        assert [(await anext(following)).position for _ in range(19)][-1] == 20
+        for call in (log.get(1), anext(log.read()), anext(log.subscribe(1))):
+            with pytest.raises(DeadlineError, match="knows no leader") as caught:
+                await call
+            assert caught.value.hint.endswith("then run it again")

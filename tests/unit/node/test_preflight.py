@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -16,8 +17,11 @@ from braidlog.node.errors import DamagedNodeError
 from braidlog.node.preflight import preflight
 from braidlog.node.rescue.fault_log import FaultLog
 from braidlog.node.server import NodeServer
+from cluster.disks import Disk, why_not
 from cluster.hosts import free_ports
 from unit.serving.test_security import certificate, needs_openssl
+
+needs_disks = pytest.mark.skipif(bool(why_not()), reason=why_not() or "none")
 
 
 def settings(data: Path, listen: str = "", *, node: int = 1, more: str = "") -> str:
@@ -184,3 +188,32 @@ def test_two_things_at_one_address(tmp_path: Path) -> None:
     with pytest.raises(LogError, match=r"\[node\] http"):
         config(text)
     config(text.replace("7400", "0"))  # Each gets a port of its own.
+
+
+@needs_disks
+async def test_a_new_directory_on_a_full_disk_is_refused_as_by_a_start(
+    tmp_path: Path,
+) -> None:
+    with ExitStack() as stack:
+        disk = Disk(tmp_path / "small", 1 << 20, stack)
+        small = config(settings(tmp_path / "small" / "data"))
+        with pytest.raises(UnavailableError, match=r"has \d+ bytes free"):
+            preflight(small)
+        assert contents(tmp_path) == {}
+        disk.fill()
+        with pytest.raises(LogError):
+            await NodeServer(small).__aenter__()
+
+
+@needs_disks
+async def test_a_full_disk_is_noted_where_a_node_would_start(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        disk = Disk(tmp_path / "small", 8 << 20, stack)
+        small = config(settings(tmp_path / "small" / "data"))
+        async with NodeServer(small):
+            pass
+        disk.fill()
+        [note] = preflight(small)
+        assert "has 0 bytes free" in note
+        async with NodeServer(small):
+            pass

@@ -38,9 +38,10 @@ _CALL_BYTES: Final = 16
 _WATCHERS: Final = 2
 """Nodes that are asked for news at a time: one of them may hang."""
 
-_REFUSED: Final = (
+_METADATA: Final = "the metadata"
+_FIX: Final = (
     "Fix what the nodes report (`braidlog cluster status` shows which are missing), "
-    "then run it again; completed steps are skipped"
+    "then run it again"
 )
 
 _T = TypeVar("_T")
@@ -184,14 +185,14 @@ class Cluster:
             answer, _ = await self.ask(address, request, within=within)
             return _metadata(answer)
 
-        return await self._anywhere(attempt, "the metadata")
+        return await self._anywhere(attempt, _METADATA)
 
     async def _any_metadata(self, request: GetMetadata) -> Routes:
         async def attempt(address: str, within: float) -> Routes:
             answer, _ = await self.ask(address, request, within=within)
             return self._accept(answer)
 
-        return await self._anywhere(attempt, "the metadata")
+        return await self._anywhere(attempt, _METADATA)
 
     async def _anywhere(
         self, attempt: Callable[[str, float], Coroutine[Any, Any, _T]], what: str
@@ -241,8 +242,9 @@ class Cluster:
                     )
                     failed = DeadlineError(f"{msg}: {said}")
                     # That of the class is for appends.
-                    hint = UNREACHED if self._routes is None else _REFUSED
-                    failed.hint = hint
+                    done = "" if what == _METADATA else "; completed steps are skipped"
+                    strange = self._routes is None
+                    failed.hint = UNREACHED if strange else f"{_FIX}{done}"
                     raise failed from error
 
     def _hint(self, error: LogError) -> str | None:
