@@ -20,7 +20,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from braidlog.errors import LogError
-from braidlog.serving.entrance import RESERVED_FILES, capacity
+from braidlog.serving.admission import RESERVED_FILES, capacity
 from braidlog.serving.intake import SMALL_BYTES
 from braidlog.serving.shares import ShareBounds
 from braidlog.wire.client import ClientConnection
@@ -236,7 +236,7 @@ class Bounds:
         late = SHARES.unread_of_all_max + len(clients) * _ANSWER_BYTES
         return (
             ("connections", self._sockets(live), places + _CLOSING),
-            ("greeted clients", sessions.entrance.clients, _PLACES.clients),
+            ("greeted clients", sessions.admission.clients, _PLACES.clients),
             ("bytes of frames that are not whole", large, INCOMING_BYTES_MAX),
             ("bytes of answers that were not taken", unread, late),
             ("polls of clients", own, len(clients)),

@@ -12,7 +12,7 @@ from braidlog.types import Producer
 
 if _typing.TYPE_CHECKING:
     from braidlog.client import connect, connect_async
-    from braidlog.store.aio import AsyncLog, AsyncStore, open_async
+    from braidlog.store.async_log import AsyncLog, AsyncStore, open_async
 
     __version__: str
 
@@ -36,11 +36,11 @@ __all__ = [
 # Imported when they are asked for: the client needs an extra, and asyncio is a third of
 # the time that a short program takes to start.
 _LATE: _typing.Final = {
-    "AsyncLog": "braidlog.store.aio",
-    "AsyncStore": "braidlog.store.aio",
+    "AsyncLog": "braidlog.store.async_log",
+    "AsyncStore": "braidlog.store.async_log",
     "connect_async": "braidlog.client",
     "connect": "braidlog.client",
-    "open_async": "braidlog.store.aio",
+    "open_async": "braidlog.store.async_log",
 }
 
 

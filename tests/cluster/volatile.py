@@ -18,6 +18,7 @@ unsynced writes in any ordinary file system, so only this shows what a sync is f
 Protocol: `include/uapi/linux/fuse.h`, version 7.31. The ways to lose writes are those
 of `native/core/src/vfs/memory/crash.rs`.
 """
+# One file: it runs as a process of its own, which imports nothing of the tests.
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 Checks every checksum, ordinal and rule of the document on the way. Slow and simple on
 purpose: it is the second opinion on what the native core writes.
 """
+# One file: it is a second reader of the formats, and follows their document.
 
 import struct
 from collections.abc import Iterator

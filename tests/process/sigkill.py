@@ -15,6 +15,7 @@ directory and checks, for each log:
 - what a round, or a follower that reads all the time, saw does not change again;
 - cursors and trims that were acknowledged hold.
 """
+# One file: the child promises, the parent checks: each knows what the other writes.
 
 from __future__ import annotations
 

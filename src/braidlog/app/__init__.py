@@ -44,8 +44,8 @@ from braidlog.app.errors import (
 )
 from braidlog.app.execution.context import Context
 from braidlog.app.execution.entries import CallId
+from braidlog.app.host.call_table import PendingCall
 from braidlog.app.host.host import AsyncHost, Host
-from braidlog.app.host.waiting import PendingCall
 from braidlog.app.log.stop import Stop
 from braidlog.app.snapshots.files import Snapshot
 from braidlog.app.snapshots.policy import Level, SnapshotSettings

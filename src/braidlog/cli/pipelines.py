@@ -31,7 +31,7 @@ from braidlog.cli.terminal.progress import meter
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from braidlog.pipelines import Outlook, Report
+    from braidlog.pipelines import JobProgress, Report
 
 __all__ = ["pipeline"]
 
@@ -105,7 +105,7 @@ def place(
             given = {"spark": stack.enter_context(_spark(name, chosen, settings))}
         bar = stack.enter_context(meter(name, None, unit="tasks"))
 
-        def show(outlook: Outlook) -> None:
+        def show(outlook: JobProgress) -> None:
             bar.at(outlook.done, outlook.tasks)
 
         yield {**given, "progress": show}

@@ -29,7 +29,7 @@ from braidlog.metarepo.leader.leadership import Leadership
 from braidlog.metarepo.leader.settings import GroupSettings
 from braidlog.metarepo.machine.repository import Repository
 from braidlog.metarepo.machine.views import Standing
-from braidlog.metarepo.waiting import Answer, News, Sealing, unknown_outcome
+from braidlog.metarepo.pending import Answer, News, Sealing, unknown_outcome
 from braidlog.raft import (
     Effects,
     Entry,

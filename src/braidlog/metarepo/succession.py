@@ -7,7 +7,7 @@ majority had is in the best log of any majority. So a rescue that has one carrie
 everything that was answered; with fewer it carries over what there is, and says so.
 Entries that are not known to be committed are kept: a leader would have done the same.
 
-The state that comes out of it is a `Seed`. The repository that begins anew has it
+The state that comes out of it is a `GroupStart`. The repository that begins anew has it
 beside its own, empty one, and takes logs and streams out of it when all valid nodes
 have said what they hold: `braidlog.metarepo.machine.adoption`.
 
@@ -36,8 +36,8 @@ from braidlog.wire.commands import decode_call
 
 __all__ = [
     "Copy",
+    "GroupStart",
     "Recovered",
-    "Seed",
     "base_of",
     "recover",
     "recover_members",
@@ -95,7 +95,7 @@ class Recovered:
     state: State
 
 
-class Seed(msgspec.Struct, array_like=True, frozen=True):
+class GroupStart(msgspec.Struct, array_like=True, frozen=True):
     """What a repository that begins anew is given: the same on every voter."""
 
     epoch: int
@@ -226,13 +226,13 @@ def _settled(state: State) -> State:
     return before
 
 
-def seed_of(recovered: Recovered, configuration: Configuration) -> Seed:
+def seed_of(recovered: Recovered, configuration: Configuration) -> GroupStart:
     """Return what the valid nodes of this configuration begin with."""
     state = decode_state(encode_state(recovered.state))
     live = configuration.live
     state.faults = None
     state.nodes = {node: state.nodes[node] for node in live if node in state.nodes}
-    return Seed(
+    return GroupStart(
         configuration.epoch,
         state.index + _RESCUED,
         tuple(node for node in recovered.voters if node in live),
@@ -242,7 +242,7 @@ def seed_of(recovered: Recovered, configuration: Configuration) -> Seed:
 
 
 def base_of(
-    configuration: Configuration, voters: tuple[int, ...], seed: Seed | None
+    configuration: Configuration, voters: tuple[int, ...], seed: GroupStart | None
 ) -> Base:
     """Return what a member begins with after a rescue: the same on all valid nodes."""
     repository = Repository()

@@ -47,11 +47,11 @@ from braidlog.node.repository.raft_log import GroupLog
 from braidlog.node.repository.route import RepositoryRoute
 from braidlog.node.requests.requests import Requests
 from braidlog.node.rescue.fault_log import FaultLog
-from braidlog.node.rescue.faults import FaultKeeper
+from braidlog.node.rescue.faults import FaultRecorder
 from braidlog.node.rescue.group_base import begin_base
 from braidlog.node.syncer import Syncer
+from braidlog.serving.admission import Capacity
 from braidlog.serving.descriptors import places
-from braidlog.serving.entrance import Capacity
 from braidlog.serving.sessions import Request, Session, Sessions
 from braidlog.serving.shares import ShareBounds, Shares
 from braidlog.serving.transport import Outbox
@@ -259,10 +259,10 @@ class ClusterNode:
             sessions=self.sessions,
         )
 
-    def _keep_faults(self, log: FaultLog | None) -> FaultKeeper | None:
+    def _keep_faults(self, log: FaultLog | None) -> FaultRecorder | None:
         if log is None:
             return None
-        return FaultKeeper(log, recorded=self._recorded, failed=self._guard.fail)
+        return FaultRecorder(log, recorded=self._recorded, failed=self._guard.fail)
 
     def _recorded(self, said: Recorded) -> None:
         self._reporting.recorded(said)

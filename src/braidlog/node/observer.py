@@ -85,7 +85,7 @@ class Observer:
                 **asdict(self._replicas.counters),
                 **asdict(self._replicas.readers.counters),
                 **asdict(self._scrub.counters),
-                **asdict(sessions.entrance.counters),
+                **asdict(sessions.admission.counters),
                 "messages_dropped": self._peers.dropped,
             },
             storage=self._store.stats(),

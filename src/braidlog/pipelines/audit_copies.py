@@ -33,7 +33,7 @@ from braidlog.store.merge import RawDirectory, RawMerge
 if TYPE_CHECKING:
     from braidlog.archive import Archive
 
-__all__ = ["Copy", "Look", "looks", "problems_of", "rows_of"]
+__all__ = ["Copy", "CopyPart", "looks", "problems_of", "rows_of"]
 
 Kind = Literal["log", "raw", "node", "archive"]
 
@@ -54,7 +54,7 @@ class Copy:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class CopyPart:
     """A part of a copy that one task reads.
 
     Of a node LLSNs of one stream; otherwise positions. ``files`` are looked at as such.
@@ -67,7 +67,7 @@ class Look:
     files: bool = False
 
 
-def looks(copy: Copy, origin: Origin, bytes_per_task: int) -> list[Look]:
+def looks(copy: Copy, origin: Origin, bytes_per_task: int) -> list[CopyPart]:
     """Cut a copy into parts.
 
     Raises:
@@ -75,12 +75,12 @@ def looks(copy: Copy, origin: Origin, bytes_per_task: int) -> list[Look]:
     """
     if copy.kind == "raw":
         # One pass, front to back; the directory is locked while it is read.
-        return [Look(copy, files=True), Look(copy)]
+        return [CopyPart(copy, files=True), CopyPart(copy)]
     if copy.kind == "archive":
         manifest = _archive(copy).manifest
         return [
-            Look(copy, files=True),
-            *(Look(copy, 0, file.begin, file.end) for file in manifest.files),
+            CopyPart(copy, files=True),
+            *(CopyPart(copy, 0, file.begin, file.end) for file in manifest.files),
         ]
     if copy.kind == "log":
         with braidlog.open(copy.place, read_only=True):
@@ -88,13 +88,15 @@ def looks(copy: Copy, origin: Origin, bytes_per_task: int) -> list[Look]:
         with Origin(origin.log, path=copy.place).open() as source:
             ranges = source.ranges(None, bytes_per_task)
         return [
-            Look(copy, files=True),
-            *(Look(copy, 1, each.begin, each.end) for each in ranges),
+            CopyPart(copy, files=True),
+            *(CopyPart(copy, 1, each.begin, each.end) for each in ranges),
         ]
     return list(_looks_at_node(copy, origin, bytes_per_task))
 
 
-def _looks_at_node(copy: Copy, origin: Origin, bytes_per_task: int) -> Iterator[Look]:
+def _looks_at_node(
+    copy: Copy, origin: Origin, bytes_per_task: int
+) -> Iterator[CopyPart]:
     with origin.client() as client:
         scan, described = client.scan(origin.log), client.log(origin.log).describe()
         there = scan.positions
@@ -105,10 +107,10 @@ def _looks_at_node(copy: Copy, origin: Origin, bytes_per_task: int) -> Iterator[
             whole = Bounds(extent.begin, extent.end)
             parts = [Extent(extent.begin, extent.end, extent.bytes)]
             for span in plan(parts, whole, bytes_per_task):
-                yield Look(copy, extent.stream, span.begin, span.end)
+                yield CopyPart(copy, extent.stream, span.begin, span.end)
 
 
-def rows_of(look: Look, origin: Origin) -> Iterator[pa.RecordBatch]:
+def rows_of(look: CopyPart, origin: Origin) -> Iterator[pa.RecordBatch]:
     """Give out position, stream, LLSN and hash of each record, in stored order.
 
     Raises:
@@ -124,7 +126,7 @@ def rows_of(look: Look, origin: Origin) -> Iterator[pa.RecordBatch]:
         )
 
 
-def _placed(look: Look, origin: Origin) -> Iterator[pa.RecordBatch]:
+def _placed(look: CopyPart, origin: Origin) -> Iterator[pa.RecordBatch]:
     """Give out records with their places."""
     copy = look.copy
     if copy.kind == "archive":
@@ -181,7 +183,7 @@ def _archive(copy: Copy) -> Archive:
     return open_archive(copy.place)
 
 
-def problems_of(look: Look) -> list[tuple[str, str]]:
+def problems_of(look: CopyPart) -> list[tuple[str, str]]:
     """Return what is wrong with the files of a copy: which file, and what.
 
     Raises:

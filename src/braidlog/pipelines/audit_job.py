@@ -32,7 +32,7 @@ from braidlog.errors import (
 from braidlog.pipelines.audit_compare import Finding, Holding, Rows, compare
 from braidlog.pipelines.audit_copies import (
     Copy,
-    Look,
+    CopyPart,
     looks,
     problems_of,
     rows_of,
@@ -138,14 +138,14 @@ def audit(
     places = [absolute(place) for place in archives]
     home = home_of(output)
 
-    def plan_look(_: Sequence[Result]) -> list[Look]:
-        found: list[Look] = []
+    def plan_look(_: Sequence[Result]) -> list[CopyPart]:
+        found: list[CopyPart] = []
         for copy in copies_of(origin, places):
             try:
                 found += looks(copy, origin, bytes_per_task)
             except (CorruptionError, FormatError):
-                found.append(Look(copy, files=True))
-                found.append(Look(copy))  # Which says in its place what is wrong.
+                found.append(CopyPart(copy, files=True))
+                found.append(CopyPart(copy))  # Which says in its place what is wrong.
         return found
 
     job = Job(
@@ -153,7 +153,7 @@ def audit(
         {"origin": origin.parameters(), "archives": places},
         home,
         (
-            Stage("look", Look, plan_look, partial(_look, origin)),
+            Stage("look", CopyPart, plan_look, partial(_look, origin)),
             Stage("compare", _Compare, _plan_compare, _compare),
         ),
         _facts,
@@ -167,7 +167,7 @@ def audit(
 # -- the first stage ---------------------------------------------------------------
 
 
-def _look(origin: Origin, look: Look, attempt: Attempt) -> Result:
+def _look(origin: Origin, look: CopyPart, attempt: Attempt) -> Result:
     facts: dict[str, Any] = {"copy": look.copy.name, "findings": []}
     if look.files:
         found = [

@@ -17,7 +17,7 @@ from braidlog.handover import Landmark, landmark_of, not_shared, problem_of
 from braidlog.pipelines.job import (
     Attempt,
     Job,
-    Outlook,
+    JobProgress,
     Progress,
     Report,
     Result,
@@ -126,7 +126,7 @@ def _carry_out(
 
     def tell() -> None:
         if progress is not None and (tasks or not stage.optional):
-            progress(Outlook(stage.name, len(done), len(tasks)))
+            progress(JobProgress(stage.name, len(done), len(tasks)))
 
     tell()
     left = {n: task for n, task in enumerate(tasks) if n not in done}

@@ -35,7 +35,7 @@ __all__ = [
     "Attempt",
     "File",
     "Job",
-    "Outlook",
+    "JobProgress",
     "Progress",
     "Report",
     "Result",
@@ -164,7 +164,7 @@ def notes_of(home: Path, identity: str) -> Path:
 
 
 @dataclass(frozen=True, slots=True)
-class Outlook:
+class JobProgress:
     """How far a job is."""
 
     stage: str
@@ -172,7 +172,7 @@ class Outlook:
     tasks: int
 
 
-Progress: TypeAlias = Callable[[Outlook], object]
+Progress: TypeAlias = Callable[[JobProgress], object]
 
 
 @dataclass(frozen=True, slots=True)

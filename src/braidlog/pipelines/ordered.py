@@ -32,7 +32,7 @@ from braidlog.errors import CorruptionError
 from braidlog.pipelines.shuffle import ShuffleRange
 from braidlog.pipelines.shuffle_file import ShuffleFile
 
-__all__ = ["COLUMNS", "OrderedInput", "Record", "Spread", "records_of"]
+__all__ = ["COLUMNS", "OrderedInput", "PartitionSorter", "Record", "records_of"]
 
 COLUMNS: Final = ("position", "timestamp", "value")
 
@@ -59,7 +59,7 @@ def records_of(batch: pa.RecordBatch) -> Iterator[Record]:
     return map(Record._make, zip(*columns, strict=True))
 
 
-class Spread:
+class PartitionSorter:
     """Sorts a range of a log into parts: one for each partition, and two for all."""
 
     def __init__(self, partitions: int, until: int | None) -> None:

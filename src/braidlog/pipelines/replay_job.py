@@ -45,7 +45,12 @@ from braidlog.pipelines.job import (
     Stage,
 )
 from braidlog.pipelines.manifest import finished, home_of, publish, published
-from braidlog.pipelines.ordered import COLUMNS, OrderedInput, Spread, records_of
+from braidlog.pipelines.ordered import (
+    COLUMNS,
+    OrderedInput,
+    PartitionSorter,
+    records_of,
+)
 from braidlog.pipelines.runners import context_of
 from braidlog.pipelines.shuffle import ShuffleWriter, read_list, split_at, write_list
 from braidlog.sources.origin import Origin
@@ -174,7 +179,7 @@ def _order(
     origin: Origin, rules: _Rules, until: int | None, task: _Order, attempt: Attempt
 ) -> Result:
     application = load_application(rules.application, path=rules.path)
-    spread = Spread(application.partitions, until)
+    spread = PartitionSorter(application.partitions, until)
     shuffle = ShuffleWriter(attempt, spread.parts, split=split_at)
     survey = Survey(application, watch=spread.see)
     size = time = 0
@@ -273,7 +278,7 @@ def _joined(groups: Iterable[Sequence[int]]) -> list[frozenset[int]]:
 def _apply(rules: _Rules, task: _Apply, attempt: Attempt) -> Result:
     application = load_application(rules.application, path=rules.path)
     shuffle = read_list(attempt.home, task.shuffle)
-    spread = Spread(application.partitions, None)
+    spread = PartitionSorter(application.partitions, None)
     name, home = rules.application, attempt.home
     control = OrderedInput(name, home, shuffle, [spread.control])
     parts = {*task.partitions, spread.control, spread.elsewhere}

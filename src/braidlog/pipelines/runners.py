@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-__all__ = ["HereRunner", "PoolRunner", "SparkRunner", "context_of", "runner_of"]
+__all__ = ["LocalRunner", "PoolRunner", "SparkRunner", "context_of", "runner_of"]
 
 T = TypeVar("T")
 
@@ -62,7 +62,7 @@ def runner_of(spark: SparkSession | None, workers: int | None) -> Runner:
     if workers is not None and workers < 1:
         raise InvalidArgumentError(f"workers must be at least 1, not {workers}")
     count = len(os.sched_getaffinity(0)) if workers is None else workers
-    return HereRunner() if count == 1 else PoolRunner(count)
+    return LocalRunner() if count == 1 else PoolRunner(count)
 
 
 def attempt_of(blank: Attempt, task: int) -> Attempt:
@@ -82,7 +82,7 @@ def carry_out(work: Work[T], task: T, attempt: Attempt) -> Result:
     return replace(work(task, attempt), worker=here())
 
 
-class HereRunner:
+class LocalRunner:
     """One task after the other, in this process."""
 
     name = "this process"
@@ -109,7 +109,7 @@ class PoolRunner:
         """Carry tasks out; a single one in this process."""
         workers = min(self._workers, len(tasks))
         if workers == 1:
-            yield from HereRunner().run(tasks, work, blank)
+            yield from LocalRunner().run(tasks, work, blank)
             return
         # Not forked: this process may have threads of the core.
         context = multiprocessing.get_context("spawn")

@@ -6,7 +6,7 @@ import logging
 import resource
 from typing import Final
 
-from braidlog.serving.entrance import Capacity, capacity
+from braidlog.serving.admission import Capacity, capacity
 
 __all__ = ["allow_files", "places"]
 

@@ -28,7 +28,7 @@ from braidlog.errors import UnavailableError
 from braidlog.serving.settings import host_and_port
 from braidlog.store.threads import close_in_thread, start_thread
 
-__all__ = ["Asker", "Status", "StatusServer"]
+__all__ = ["LoopCall", "Status", "StatusServer"]
 
 _log = logging.getLogger(__name__)
 
@@ -143,7 +143,7 @@ S = TypeVar("S", bound=Status)
 T = TypeVar("T")
 
 
-class Asker(Protocol):
+class LoopCall(Protocol):
     """Has a call made where the state is, and returns what it gives."""
 
     def __call__(self, call: Callable[[], T], /) -> T:
@@ -157,7 +157,7 @@ class StatusServer(Generic[S]):
         self,
         address: str,
         status: Callable[[], S],
-        collector: Callable[[Asker], Collector],
+        collector: Callable[[LoopCall], Collector],
         setting: str = "[node] http",
     ) -> None:
         """Bind the address; `status` is called on the loop.

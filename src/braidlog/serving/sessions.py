@@ -1,7 +1,7 @@
 """Connections that others made: clients and peers.
 
 A socket is counted when it is accepted, before TLS. From then on it has `GREETING_S` to
-get through TLS and say who it is (`braidlog.serving.entrance`). Memory for what is not
+get through TLS and say who it is (`braidlog.serving.admission`). Memory for what is not
 whole yet is shared by all (`braidlog.serving.intake`).
 """
 # One file: a session and the table of all sessions call each other.
@@ -28,7 +28,7 @@ from braidlog.errors import (
     ProtocolError,
     UnavailableError,
 )
-from braidlog.serving.entrance import Capacity, Entrance
+from braidlog.serving.admission import Capacity, ConnectionAdmission
 from braidlog.serving.intake import SMALL_BYTES, Intake
 from braidlog.serving.listener import Listener, bind
 from braidlog.serving.log_once import Connections
@@ -406,7 +406,7 @@ class Session(Wire):
     def _give_up(self) -> None:
         if self.connection.state is State.HANDSHAKE:
             self._fails("closed, because it sent no greeting in time")
-            self._sessions.entrance.counters.strangers_dropped += 1
+            self._sessions.admission.counters.strangers_dropped += 1
             self.abort()
 
     def abort(self) -> None:
@@ -457,7 +457,7 @@ class Sessions:
         self.handler = handler
         self.tls: ssl.SSLContext | None = None
         self.complaints = Connections(_log)
-        self.entrance = Entrance[Session](places)
+        self.admission = ConnectionAdmission[Session](places)
         self.intake = Intake[Session](incoming_bytes_max)
         self._sweep: asyncio.TimerHandle | None = None
         self._refuses = False
@@ -509,7 +509,7 @@ class Sessions:
     def add(self, session: Session) -> None:
         """Count one in that was accepted."""
         self._sessions[session] = None
-        goes = self.entrance.arrive(session, session.origin)
+        goes = self.admission.arrive(session, session.origin)
         if goes is not None:
             goes.abort()
 
@@ -520,7 +520,7 @@ class Sessions:
             NotReadyError: there is none for another client.
         """
         try:
-            goes = self.entrance.greet(session, session.origin, node, _is_busy)
+            goes = self.admission.greet(session, session.origin, node, _is_busy)
         except NotReadyError as error:
             if not self._refuses:
                 _log.warning("new client connections are refused: %s", error.message)
@@ -532,8 +532,8 @@ class Sessions:
     def remove(self, session: Session) -> None:
         """Count one out."""
         self._sessions.pop(session, None)
-        self.entrance.leave(session)
-        self._refuses = self._refuses and not self.entrance.has_room
+        self.admission.leave(session)
+        self._refuses = self._refuses and not self.admission.has_room
         self.take_in(session, 0)
         if self.shares is not None:
             self.shares.gone(session)
@@ -582,7 +582,7 @@ class Sessions:
         now = asyncio.get_running_loop().time()
         for session in self.intake.overdue(now):
             if session.reads:
-                self.entrance.counters.frames_overdue += 1
+                self.admission.counters.frames_overdue += 1
                 session.overdue()
             else:
                 # The node does not read it, until its answers are taken.

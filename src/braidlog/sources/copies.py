@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from braidlog import _native
 from braidlog.errors import CorruptionError
-from braidlog.store.rawstreams import RawStreams, StoredPart
+from braidlog.store.raw_streams import RawStreams, StoredPart
 
 if TYPE_CHECKING:
     import pyarrow as pa

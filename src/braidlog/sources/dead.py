@@ -6,7 +6,7 @@ Theory of operation: the fault logs of the directories decide which of them are 
 - In one pass of all files (`braidlog.store.merge`), front to back, which locks the
   directories, compares copies, and passes over damage: `records`, and `batches` from
   position 0 on.
-- In ranges, found by the number index (`braidlog.store.rawstreams`), for many tasks
+- In ranges, found by the number index (`braidlog.store.raw_streams`), for many tasks
   at once. A range of one stream comes from one directory, and from another one where
   that is damaged. With ``compare`` it is read from every directory that has it, a few
   MiB at a time, and a lock that is shared with other readers keeps nodes from beginning
@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from braidlog import _native
 from braidlog.client.batches import NativeCodec
-from braidlog.client.read.spanrows import rows_of, with_places
+from braidlog.client.read.span_rows import rows_of, with_places
 from braidlog.errors import (
     BeyondEndError,
     CorruptionError,
@@ -44,7 +44,7 @@ from braidlog.sources.copies import compared
 from braidlog.sources.plan import Extent, Span, extents_of
 from braidlog.sources.source import ALL_STREAMS, LogSource, Look
 from braidlog.store.merge import Damage, Figures, OnHole
-from braidlog.store.rawstreams import RawStreams, StoredPart
+from braidlog.store.raw_streams import RawStreams, StoredPart
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -33,11 +33,11 @@ from braidlog.store.inspection_rows import (
     Finding,
     Frame,
     IndexEntry,
-    Kept,
     LogState,
-    Loss,
+    LostRange,
     Producer,
     Range,
+    RecoveredLog,
     Sample,
     Segment,
     State,
@@ -81,8 +81,8 @@ class Report:
 class Plan:
     """What a repair keeps and loses; `guesses` tells what else is lost or made up."""
 
-    logs: list[Kept]
-    losses: list[Loss]
+    logs: list[RecoveredLog]
+    losses: list[LostRange]
     guesses: list[str]
     damage: list[Damage]
 
@@ -247,8 +247,8 @@ def _report(row: dict[str, Any]) -> Report:
 
 def _plan(row: dict[str, Any]) -> Plan:
     return Plan(
-        logs=[Kept(**log) for log in row["logs"]],
-        losses=[Loss(**loss) for loss in row["losses"]],
+        logs=[RecoveredLog(**log) for log in row["logs"]],
+        losses=[LostRange(**loss) for loss in row["losses"]],
         guesses=list(row["guesses"]),
         damage=[Damage(**place) for place in row["damage"]],
     )

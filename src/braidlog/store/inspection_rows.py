@@ -16,11 +16,11 @@ __all__ = [
     "Finding",
     "Frame",
     "IndexEntry",
-    "Kept",
     "LogState",
-    "Loss",
+    "LostRange",
     "Producer",
     "Range",
+    "RecoveredLog",
     "Sample",
     "Segment",
     "State",
@@ -220,7 +220,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class RecoveredLog:
     """What becomes of a log."""
 
     log: str
@@ -231,7 +231,7 @@ class Kept:
 
 
 @dataclass(frozen=True, slots=True)
-class Loss:
+class LostRange:
     """Records that a repair loses; `log` None, `records` 0 where nothing tells."""
 
     log: str | None

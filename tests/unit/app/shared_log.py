@@ -106,7 +106,7 @@ class SharedLog:
 
 
 class KeptSharedLog(SharedLog):
-    """The same with what snapshots need; a `KeptCommandLog`."""
+    """The same with what snapshots need; a `TrimmableLog`."""
 
     identity = "shared"
     capacity = None

@@ -13,7 +13,7 @@ import apsw
 
 from braidlog.app.determinism.codec import decode, encode
 from braidlog.app.errors import ExecutionError
-from braidlog.app.execution.state import Kept, Progress, Saved
+from braidlog.app.execution.state import Progress, Saved, StoredResult
 from braidlog.errors import LogError
 
 
@@ -83,12 +83,12 @@ class DictPartition:
         return Progress(**copy.deepcopy(self.disk.get("progress", {})))
 
     def kept(self) -> list[tuple[int, bytes, str, bytes]]:
-        rows = [Kept(*row) for _, row in sorted(self.disk["results"].items())]
+        rows = [StoredResult(*row) for _, row in sorted(self.disk["results"].items())]
         return [(r.position, r.call, r.procedure, r.digest) for r in rows]
 
-    def result(self, position: int) -> Kept | None:
+    def result(self, position: int) -> StoredResult | None:
         row = self.disk["results"].get(position)
-        return Kept(*row) if row else None
+        return StoredResult(*row) if row else None
 
     def waiting(self, position: int) -> bytes | None:
         found: bytes | None = self.disk["waiting"].get(position)

@@ -1,4 +1,5 @@
 """A host over the embedded log: blocking and async calls, reads, effects, restarts."""
+# One file: the calls of one host; all of them need its application and its log.
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from braidlog.app.errors import ApplicationMismatchError, EnvironmentMismatchErr
 from braidlog.app.execution.entries import AbortEntry, Outcomes, pack
 from braidlog.app.execution.executor import Executor
 from braidlog.app.replay.inputs import commands_of
-from braidlog.app.replay.run import Moment, Outlook, Replay, Replayed, replay
+from braidlog.app.replay.run import Moment, Replay, Replayed, ReplayProgress, replay
 from braidlog.app.replay.target import Target
 from braidlog.app.state.sqlite import SqliteState
 from braidlog.errors import (
@@ -102,7 +102,7 @@ def test_a_killed_replay_goes_on(
     whole = oracle(log, tmp_path / "oracle", COMMANDS + 2)
     begun = 0
 
-    def kill(outlook: Outlook) -> None:
+    def kill(outlook: ReplayProgress) -> None:
         if outlook.position >= begun + 100:
             raise _Killed
 
@@ -147,7 +147,7 @@ def test_after_another_boot_it_starts_over(
     """Nothing is synced before the end: a crash of the machine may have taken parts."""
     monkeypatch.setattr("braidlog.app.replay.run._ROUND", 50)
 
-    def kill(outlook: Outlook) -> None:
+    def kill(outlook: ReplayProgress) -> None:
         if outlook.position >= 100:
             raise _Killed
 
@@ -410,7 +410,7 @@ def test_a_log_whose_beginning_is_gone(log: Records, tmp_path: Path) -> None:
 
 
 def test_an_estimate_is_told(log: Records, tmp_path: Path) -> None:
-    told: list[Outlook] = []
+    told: list[ReplayProgress] = []
     again(log, tmp_path / "again", progress=told.append)
     assert told[-1].position == told[-1].end == COMMANDS + 2
     assert told[-1].seconds_left == 0

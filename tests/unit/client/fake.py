@@ -5,6 +5,7 @@ is tested is the client, so the rules that matter to it are here in full: sequen
 epochs of producers, roles of nodes, and connections that break before or after a
 request.
 """
+# One file: the nodes of the fake cluster answer from one state.
 
 from __future__ import annotations
 

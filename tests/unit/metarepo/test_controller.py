@@ -1,4 +1,5 @@
 """Repair, case by case."""
+# One file: the cases of one controller, on one bench.
 
 from braidlog.logstream.states import ReplicaState
 from braidlog.metarepo.leader.controller import Controller, ControllerSettings

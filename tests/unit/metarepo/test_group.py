@@ -16,7 +16,7 @@ from braidlog.metarepo.group import GroupEffects, MetadataMember
 from braidlog.metarepo.leader.leadership import takers
 from braidlog.metarepo.leader.settings import GroupSettings
 from braidlog.metarepo.machine.state import State
-from braidlog.metarepo.waiting import Answer
+from braidlog.metarepo.pending import Answer
 from braidlog.raft import (
     Base,
     Entry,

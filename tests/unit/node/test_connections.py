@@ -23,7 +23,7 @@ from braidlog.node import node
 from braidlog.node.config import NodeConfig
 from braidlog.node.server import NodeServer
 from braidlog.serving import http, intake, sessions
-from braidlog.serving.entrance import Capacity
+from braidlog.serving.admission import Capacity
 from braidlog.wire.codec import encode
 from braidlog.wire.connection import VERSION_MAX, VERSION_MIN
 from braidlog.wire.frames import encode_frame
@@ -64,15 +64,15 @@ async def test_silent_connections_keep_nobody_out(tmp_path: Path) -> None:
     settings = config(tmp_path)
     async with serving(settings) as server, client(settings) as there:
         log = await there.create_log("orders")
-        at, counters = server.node.sessions, server.node.sessions.entrance.counters
+        at, counters = server.node.sessions, server.node.sessions.admission.counters
         with silent(settings.node.listen, 40):
             await _until(lambda: counters.strangers_dropped >= 40 - most(server))
-            assert at.entrance.strangers <= most(server)
+            assert at.admission.strangers <= most(server)
             assert await log.append(b"x") == 1
             async with connected(settings) as raw:
                 raw.connection.ping(1.0)
                 assert await raw.events()
-        await _until(lambda: at.entrance.strangers == 0)
+        await _until(lambda: at.admission.strangers == 0)
 
 
 @asynccontextmanager
@@ -88,7 +88,7 @@ async def over_tls(directory: Path) -> AsyncIterator[tuple[NodeServer, AsyncClie
 
 def most(server: NodeServer) -> int:
     """Return how many strangers there may be."""
-    return FEW.strangers + FEW.clients - server.node.sessions.entrance.clients
+    return FEW.strangers + FEW.clients - server.node.sessions.admission.clients
 
 
 def address(server: NodeServer) -> str:
@@ -105,12 +105,12 @@ async def test_connections_are_counted_before_tls(tmp_path: Path) -> None:
             # Some have begun: a record of a handshake that does not come.
             for each in held[::2]:
                 each.sendall(b"\x16\x03\x01\x02\x00\x01")
-            counters = at.entrance.counters
+            counters = at.admission.counters
             await _until(lambda: counters.strangers_dropped >= 40 - most(server))
-            assert at.entrance.strangers <= most(server)
+            assert at.admission.strangers <= most(server)
             assert len(at) <= FEW.strangers + FEW.clients + FEW.peers
             assert await log.append(b"x") == 1
-        await _until(lambda: at.entrance.strangers == 0)
+        await _until(lambda: at.admission.strangers == 0)
         assert await log.append(b"y") == 2
 
 
@@ -131,7 +131,7 @@ async def test_tls_and_the_greeting_have_one_time(
                 assert await reader.read() == b""
             assert await asyncio.to_thread(_ends, held[0])
         with closing(writer):
-            await _until(lambda: server.node.sessions.entrance.strangers == 0)
+            await _until(lambda: server.node.sessions.admission.strangers == 0)
 
 
 def _ends(held: socket.socket) -> bool:
@@ -160,7 +160,7 @@ async def test_a_client_that_finds_no_place_is_told_why(tmp_path: Path) -> None:
             # A node of the cluster gets in all the same.
             raw = await _hello(settings, 2)
             assert raw[8] == 2, "a Welcome"
-        await _until(lambda: server.node.sessions.entrance.clients == 0)
+        await _until(lambda: server.node.sessions.admission.clients == 0)
         async with client(settings) as it:
             await it.logs()
 
@@ -207,7 +207,7 @@ async def test_unfinished_frames_share_a_bound_and_end(
         assert await log.append(b"x") == 1
         # Those that had a place do not end, and lose it to those that wait.
         async with asyncio.timeout(20):
-            while at.entrance.counters.frames_overdue < 8:
+            while at.admission.counters.frames_overdue < 8:
                 most = max(most, at.intake.held_bytes)
                 await asyncio.sleep(0.01)
         assert most <= 4 << 20
@@ -233,7 +233,7 @@ async def test_a_frame_that_waited_comes_in_when_there_is_room(tmp_path: Path) -
             first.writer.transport.abort()
             async with asyncio.timeout(20):
                 assert await second.reader.read(1 << 16)
-        assert at.entrance.counters.frames_overdue == 0
+        assert at.admission.counters.frames_overdue == 0
 
 
 async def test_http_serves_whoever_asks_among_those_that_do_not(

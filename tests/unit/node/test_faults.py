@@ -10,7 +10,7 @@ import pytest
 from braidlog.errors import InvalidArgumentError, LogError, TooLargeError
 from braidlog.faultlog.configuration import MEMBERS_MAX
 from braidlog.node.rescue.fault_log import FaultLog
-from braidlog.node.rescue.faults import FaultKeeper
+from braidlog.node.rescue.faults import FaultRecorder
 from braidlog.wire.messages import Faults, Recorded
 
 MANY = tuple(range(1, MEMBERS_MAX + 2))
@@ -22,7 +22,7 @@ async def test_a_configuration_that_no_cluster_has_is_refused_to_its_sender(
     recorded: asyncio.Queue[Recorded] = asyncio.Queue()
     failed: list[LogError] = []
     log = FaultLog.open(tmp_path, "c", 1)
-    keeper = FaultKeeper(log, recorded=recorded.put_nowait, failed=failed.append)
+    keeper = FaultRecorder(log, recorded=recorded.put_nowait, failed=failed.append)
     for bad, error in (
         (Faults(0, (1 << 63) - 1, (1,), (), True), InvalidArgumentError),
         (Faults(1, 0, (2, 1), (), True), InvalidArgumentError),

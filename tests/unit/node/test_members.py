@@ -8,7 +8,7 @@ import pytest
 
 from braidlog import _native
 from braidlog.errors import UnavailableError
-from braidlog.metarepo.waiting import Answer
+from braidlog.metarepo.pending import Answer
 from braidlog.node.config import parse
 from braidlog.node.repository.member import RepositoryMember
 from braidlog.node.repository.raft_log import GroupLog

@@ -18,7 +18,7 @@ from braidlog.errors import (
 )
 from braidlog.faultlog.configuration import Configuration
 from braidlog.logstream.storage import CommitContext, StoredStream
-from braidlog.metarepo.lastcuts import last_commits
+from braidlog.metarepo.last_cuts import last_commits
 from braidlog.node.replication.replica_store import ReplicaStore
 from braidlog.node.repository.raft_log import GroupLog
 from braidlog.node.rescue import raw

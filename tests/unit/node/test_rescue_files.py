@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from braidlog.errors import CorruptionError, NewerFormatError, NotFoundError
-from braidlog.metarepo.succession import Copy, Seed
+from braidlog.metarepo.succession import Copy, GroupStart
 from braidlog.node.repository.raft_log import GroupLog
 from braidlog.node.rescue.files import digest_of, read_copy, read_seed, write_seed
 from braidlog.node.rescue.ring import write_locked
@@ -18,7 +18,7 @@ from compat.directory import FORMATS
 from compat.layouts import Layouts
 
 BASE = Base(3, 2, Membership(voters=(1, 2)), b"state")
-SEED = Seed(2, 9, (1, 2), True, b"state" * 9)
+SEED = GroupStart(2, 9, (1, 2), True, b"state" * 9)
 
 
 def opened(path: Path) -> NodeStore:
@@ -91,7 +91,7 @@ def test_a_seed_is_what_the_document_says_and_what_was_written(tmp_path: Path) -
     assert [path.name for path in tmp_path.iterdir()] == ["RESCUED"]
 
 
-def replace_epoch(seed: Seed) -> Seed:
+def replace_epoch(seed: GroupStart) -> GroupStart:
     return msgspec.structs.replace(seed, epoch=3)
 
 

@@ -18,7 +18,7 @@ from braidlog.errors import (
     NotReadyError,
 )
 from braidlog.handover import here
-from braidlog.pipelines import Attempt, Outlook, Result, run
+from braidlog.pipelines import Attempt, JobProgress, Result, run
 from braidlog.pipelines.journal import JobJournal
 from braidlog.pipelines.runners import SparkRunner, _in_worker
 from unit.pipelines.works import Square, Total, squares, total
@@ -44,7 +44,7 @@ def contents(home: Path) -> dict[str, bytes]:
 def test_what_tasks_return_is_published_and_reported(
     tmp_path: Path, workers: int
 ) -> None:
-    seen: list[Outlook] = []
+    seen: list[JobProgress] = []
     report = run(squares(tmp_path, numbers()), workers=workers, progress=seen.append)
     assert (report.figures, report.tasks) == (
         {"squares": 10, "processes": 0, "total": SUM},
@@ -52,8 +52,8 @@ def test_what_tasks_return_is_published_and_reported(
     )
     [file] = report.published["files"]
     assert (tmp_path / file["path"]).read_text() == str(SUM)
-    assert seen[0] == Outlook("square", 0, 10)
-    assert seen[-1] == Outlook("total", 1, 1)
+    assert seen[0] == JobProgress("square", 0, 10)
+    assert seen[-1] == JobProgress("total", 1, 1)
     # Nothing else is left, and the report is kept.
     assert set(contents(tmp_path)) == {"manifest.json", "report.json", file["path"]}
     kept = json.loads((tmp_path / "report.json").read_text())
@@ -61,7 +61,7 @@ def test_what_tasks_return_is_published_and_reported(
 
 
 def test_an_optional_stage_without_tasks_is_left_out(tmp_path: Path) -> None:
-    seen: list[Outlook] = []
+    seen: list[JobProgress] = []
     job = squares(tmp_path, numbers())
     first, last = job.stages
     nothing = replace(first, name="nothing", plan=lambda _: [], optional=True)

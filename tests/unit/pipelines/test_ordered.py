@@ -16,7 +16,12 @@ from braidlog.app.replay.prescan import Survey
 from braidlog.client.arrow import log_schema
 from braidlog.pipelines import ordered
 from braidlog.pipelines.job import Attempt
-from braidlog.pipelines.ordered import COLUMNS, OrderedInput, Spread, records_of
+from braidlog.pipelines.ordered import (
+    COLUMNS,
+    OrderedInput,
+    PartitionSorter,
+    records_of,
+)
 from braidlog.pipelines.shuffle import ShuffleRange, ShuffleWriter, split_at
 from unit.pipelines.works import EMPTY
 
@@ -60,7 +65,7 @@ def ordered_by_stage(
     rows = [(at, at * 10, pack(entry)) for at, entry in enumerate(entries, 1)]
     shuffle = []
     for number, (begin, end) in enumerate(pairwise([0, *cuts, len(rows)])):
-        spread = Spread(COUNT, None)
+        spread = PartitionSorter(COUNT, None)
         into = ShuffleWriter(
             Attempt(0, str(number), home, home),
             spread.parts,

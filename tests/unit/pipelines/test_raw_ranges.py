@@ -23,7 +23,7 @@ from braidlog.sources import dead as sources_dead
 from braidlog.sources.origin import Origin
 from braidlog.sources.plan import Span
 from braidlog.store.node_store import NodeStore
-from braidlog.store.rawstreams import RawStreams
+from braidlog.store.raw_streams import RawStreams
 from unit.node.test_raw import LOG, config, killed
 
 COUNT = 300

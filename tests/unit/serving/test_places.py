@@ -5,7 +5,12 @@ from __future__ import annotations
 import pytest
 
 from braidlog.errors import InvalidArgumentError, NotReadyError
-from braidlog.serving.entrance import RESERVED_FILES, Capacity, Entrance, capacity
+from braidlog.serving.admission import (
+    RESERVED_FILES,
+    Capacity,
+    ConnectionAdmission,
+    capacity,
+)
 from braidlog.serving.places import Places, origin_of
 
 
@@ -71,53 +76,53 @@ def test_an_origin_is_an_address_or_a_network(host: str, origin: str) -> None:
 
 
 def test_silent_strangers_keep_neither_clients_nor_nodes_out() -> None:
-    entrance = Entrance[int](Capacity(strangers=2, clients=2, peers=2))
+    admission = ConnectionAdmission[int](Capacity(strangers=2, clients=2, peers=2))
     # Two places of their own, and two that no client has taken yet.
-    assert [entrance.arrive(n, "a") for n in range(6)] == [None] * 4 + [0, 1]
-    assert entrance.greet(5, "a", 0, idle) is None
-    assert (entrance.strangers, entrance.clients) == (3, 1)
-    assert entrance.arrive(6, "a") == 2
-    assert entrance.greet(6, "a", 0, idle) is None
-    assert (entrance.strangers, entrance.clients) == (2, 2)
-    assert entrance.counters.strangers_dropped == 3
-    entrance.leave(5)
-    assert entrance.arrive(7, "a") is None
+    assert [admission.arrive(n, "a") for n in range(6)] == [None] * 4 + [0, 1]
+    assert admission.greet(5, "a", 0, idle) is None
+    assert (admission.strangers, admission.clients) == (3, 1)
+    assert admission.arrive(6, "a") == 2
+    assert admission.greet(6, "a", 0, idle) is None
+    assert (admission.strangers, admission.clients) == (2, 2)
+    assert admission.counters.strangers_dropped == 3
+    admission.leave(5)
+    assert admission.arrive(7, "a") is None
 
 
 def test_a_client_that_goes_for_another_has_a_place_until_it_is_closed() -> None:
-    entrance = Entrance[int](Capacity(strangers=2, clients=4, peers=2))
+    admission = ConnectionAdmission[int](Capacity(strangers=2, clients=4, peers=2))
     for holder in range(4):
-        entrance.arrive(holder, "a")
-        entrance.greet(holder, "a", 0, idle)
+        admission.arrive(holder, "a")
+        admission.greet(holder, "a", 0, idle)
     for holder in (4, 5):
-        entrance.arrive(holder, "b")
-        assert entrance.greet(holder, "b", 0, idle) == holder - 4
+        admission.arrive(holder, "b")
+        assert admission.greet(holder, "b", 0, idle) == holder - 4
     # Of both that go, none is closed yet.
-    assert (entrance.strangers, entrance.clients) == (2, 4)
-    assert entrance.arrive(6, "b") == 0
-    assert entrance.strangers == 2
-    entrance.leave(1)
-    assert entrance.strangers == 1
+    assert (admission.strangers, admission.clients) == (2, 4)
+    assert admission.arrive(6, "b") == 0
+    assert admission.strangers == 2
+    admission.leave(1)
+    assert admission.strangers == 1
 
 
 def test_clients_keep_no_node_out_and_the_refused_is_told_why() -> None:
-    entrance = Entrance[int](Capacity(strangers=9, clients=2, peers=2))
+    admission = ConnectionAdmission[int](Capacity(strangers=9, clients=2, peers=2))
     for holder in range(5):
-        entrance.arrive(holder, "a")
+        admission.arrive(holder, "a")
     for holder in range(2):
-        assert entrance.greet(holder, "a", 0, idle) is None
+        assert admission.greet(holder, "a", 0, idle) is None
     with pytest.raises(
         NotReadyError, match="all 2 client connections of this node are in use"
     ):
-        entrance.greet(2, "a", 0, idle)
-    assert entrance.counters.connections_refused == 1
+        admission.greet(2, "a", 0, idle)
+    assert admission.counters.connections_refused == 1
     # Of the peers' places the second connection of a node takes that of its first.
-    assert [entrance.greet(n, "a", 7, idle) for n in (3, 4)] == [None, None]
-    entrance.arrive(5, "a")
-    assert entrance.greet(5, "a", 7, idle) == 3
-    entrance.leave(0)
-    assert entrance.has_room
-    assert entrance.greet(2, "a", 0, idle) is None
+    assert [admission.greet(n, "a", 7, idle) for n in (3, 4)] == [None, None]
+    admission.arrive(5, "a")
+    assert admission.greet(5, "a", 7, idle) == 3
+    admission.leave(0)
+    assert admission.has_room
+    assert admission.greet(2, "a", 0, idle) is None
 
 
 def test_places_fit_the_limit_of_open_files() -> None:

@@ -1,4 +1,5 @@
 """Nodes: the catalog, opening and closing, what is seen at the second open."""
+# One file: the life of one directory, from its creation to what its next open sees.
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ from braidlog.app.execution.evaluation import Ran, evaluate, failed
 from braidlog.app.execution.outcome import Outcome, Status, bytes_of_changes, digest_of
 from braidlog.app.execution.partition import Partition
 from braidlog.app.execution.record import RecordLike
-from braidlog.app.execution.state import Kept, State
+from braidlog.app.execution.state import State, StoredResult
 from braidlog.app.fingerprint import EnvironmentRule, check
 from braidlog.app.procedure import Procedure
 from braidlog.errors import CorruptionError, InvalidArgumentError, LogError
@@ -308,7 +308,9 @@ class Executor:
         if ran.status == Status.OK:
             for book in books:
                 book.touch(position, now)
-        kept = Kept(position, entry.call, entry.procedure, ran.status, ran.body, digest)
+        kept = StoredResult(
+            position, entry.call, entry.procedure, ran.status, ran.body, digest
+        )
         if len(books) > 1:
             self._store_for_others(books, now, changes, kept)
         home.remember(kept, self.shared.results_kept)
@@ -324,7 +326,11 @@ class Executor:
         )
 
     def _store_for_others(
-        self, books: list[Partition], now: int, changes: list[list[Any]], kept: Kept
+        self,
+        books: list[Partition],
+        now: int,
+        changes: list[list[Any]],
+        kept: StoredResult,
     ) -> None:
         """Keep on each partition what the others need, should they lose it."""
         numbers = [book.number for book in books]

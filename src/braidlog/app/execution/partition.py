@@ -7,18 +7,18 @@ from typing import Any, NamedTuple
 
 from braidlog.app.determinism.codec import decode
 from braidlog.app.errors import DivergedError
-from braidlog.app.execution.state import Kept, PartitionState, Saved
+from braidlog.app.execution.state import PartitionState, Saved, StoredResult
 
-__all__ = ["Partition", "Waiting"]
+__all__ = ["Partition", "PendingEffects"]
 
 
-class Waiting(NamedTuple):
+class PendingEffects(NamedTuple):
     """What a command on several partitions did, kept for those that may lack it."""
 
     now: int
     changes: dict[int, list[Any]]
     """By partition; empty if the command did not end well."""
-    kept: Kept | None
+    kept: StoredResult | None
     stored: bytes
     """The same as it is stored."""
 
@@ -41,7 +41,7 @@ class Partition:
         self.open = False
         # Whether others may commit what is open only when this one is durable.
         self.first = False
-        self._results: dict[int, Kept] = {}
+        self._results: dict[int, StoredResult] = {}
         self._waiting: list[tuple[int, bytes]] = []
 
     @property
@@ -68,14 +68,14 @@ class Partition:
             self.state.begin()
             self.open = True
 
-    def find(self, call: bytes) -> Kept | None:
+    def find(self, call: bytes) -> StoredResult | None:
         """Return what a call gave, if it is remembered."""
         position = self.kept.get(call)
         if position is None:
             return None
         return self._results.get(position) or self.state.result(position)
 
-    def remember(self, kept: Kept, limit: int) -> None:
+    def remember(self, kept: StoredResult, limit: int) -> None:
         """Keep the result of a call, and forget the oldest beyond ``limit``."""
         self.kept[kept.call] = kept.position
         self._results[kept.position] = kept
@@ -92,14 +92,16 @@ class Partition:
         """Keep what a command did everywhere until that is durable there too."""
         self._waiting.append((position, stored))
 
-    def waiting(self, position: int) -> Waiting | None:
+    def waiting(self, position: int) -> PendingEffects | None:
         """Return what a command did on all its partitions, if that is kept here."""
         stored = self.state.waiting(position)
         if stored is None:
             return None
         # Older states lack the result, and have this on the first partition only.
         now, changes, *kept = decode(stored)
-        return Waiting(now, dict(changes), Kept(*kept[0]) if kept else None, stored)
+        return PendingEffects(
+            now, dict(changes), StoredResult(*kept[0]) if kept else None, stored
+        )
 
     def stop(self, position: int, procedure: str, component: str, at: int) -> None:
         """Execute nothing here beyond ``at``, also after a restart."""

@@ -15,10 +15,10 @@ from typing import Any, NamedTuple, Protocol
 
 from braidlog.errors import LogError
 
-__all__ = ["Kept", "PartitionState", "Progress", "Saved", "State", "View"]
+__all__ = ["PartitionState", "Progress", "Saved", "State", "StoredResult", "View"]
 
 
-class Kept(NamedTuple):
+class StoredResult(NamedTuple):
     """The result of a call, kept for retries, under the position of its command."""
 
     position: int
@@ -57,7 +57,7 @@ class Saved:
     """What one commit stores beside the effects."""
 
     progress: Progress
-    results: Sequence[Kept]
+    results: Sequence[StoredResult]
     waiting: Sequence[tuple[int, bytes]]
     """What commands on several partitions did since the last commit, by position."""
     settled: int
@@ -100,7 +100,7 @@ class PartitionState(Protocol):
     def kept(self) -> list[tuple[int, bytes, str, bytes]]:
         """Return position, call id, procedure and digest of the results kept."""
 
-    def result(self, position: int) -> Kept | None:
+    def result(self, position: int) -> StoredResult | None:
         """Return a result kept."""
 
     def waiting(self, position: int) -> bytes | None:

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from braidlog.app.execution.entries import CallId, Command, key_of, pack
 from braidlog.app.execution.outcome import Outcome
-from braidlog.app.host.waiting import CallTable, Waiter, unknown
+from braidlog.app.host.call_table import CallTable, Waiter, unknown
 from braidlog.app.log.source import CommandLog
 from braidlog.errors import UnavailableError
 

@@ -19,8 +19,8 @@ from typing import Final, Protocol
 from braidlog.app.errors import ConflictError
 from braidlog.app.execution.entries import CallId, Effect, pack
 from braidlog.app.execution.outcome import Outcome, Status
+from braidlog.app.host.call_table import PendingCall
 from braidlog.app.host.calls import Calls
-from braidlog.app.host.waiting import PendingCall
 from braidlog.app.procedure import Procedure
 from braidlog.errors import DeadlineError, LogError
 from braidlog.store.arguments import checked_timeout

@@ -16,9 +16,9 @@ from braidlog.app.execution.definition import ApplicationDefinition
 from braidlog.app.execution.entries import CallId
 from braidlog.app.execution.outcome import Outcome
 from braidlog.app.fingerprint import EnvironmentRule
+from braidlog.app.host.call_table import PendingCall, late
 from braidlog.app.host.promotion import Promoter
 from braidlog.app.host.runner import Runner
-from braidlog.app.host.waiting import PendingCall, late
 from braidlog.app.host.watchdog import WATCHDOG_S
 from braidlog.app.log.source import EmbeddedLog
 from braidlog.app.log.stop import Stop

@@ -35,11 +35,11 @@ from braidlog.app.execution.record import RecordLike
 from braidlog.app.execution.state import State
 from braidlog.app.fingerprint import EnvironmentRule
 from braidlog.app.host.abort import Aborter, ReadAhead
+from braidlog.app.host.call_table import Waiter
 from braidlog.app.host.calls import Calls
 from braidlog.app.host.effects import EffectCalls
 from braidlog.app.host.reporting import OUTCOMES, Reporter
 from braidlog.app.host.role import Role
-from braidlog.app.host.waiting import Waiter
 from braidlog.app.log.source import CommandLog
 from braidlog.app.log.stop import Stop
 from braidlog.app.procedure import Procedure

@@ -47,7 +47,7 @@ _SAMPLE: Final = 256
 
 
 class ClusteredLog:
-    """One log of a cluster; a `KeptCommandLog`."""
+    """One log of a cluster; a `TrimmableLog`."""
 
     def __init__(
         self,

@@ -17,7 +17,7 @@ from braidlog.sources.plan import Bounds, extents_of, plan_bytes
 from braidlog.store.internals import end_waits, pinned, usable_bytes
 from braidlog.store.store import open_store
 
-__all__ = ["LOG_NAME", "CommandLog", "EmbeddedLog", "KeptCommandLog"]
+__all__ = ["LOG_NAME", "CommandLog", "EmbeddedLog", "TrimmableLog"]
 
 LOG_NAME: Final = "commands"
 """Of the log in the directory of an application."""
@@ -74,7 +74,7 @@ class CommandLog(Protocol):
         """Release the log."""
 
 
-class KeptCommandLog(CommandLog, Protocol):
+class TrimmableLog(CommandLog, Protocol):
     """A log that a host may trim: what snapshots need besides."""
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["Difference", "Outlook", "Replayed"]
+__all__ = ["Difference", "ReplayProgress", "Replayed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True)
-class Outlook:
+class ReplayProgress:
     """How far a replay is."""
 
     position: int

@@ -27,7 +27,7 @@ from braidlog.app.execution.executor import Executor
 from braidlog.app.fingerprint import EnvironmentRule, check
 from braidlog.app.replay.inputs import Input, readable
 from braidlog.app.replay.prescan import Survey
-from braidlog.app.replay.result import Difference, Outlook, Replayed
+from braidlog.app.replay.result import Difference, Replayed, ReplayProgress
 from braidlog.app.replay.target import Target
 from braidlog.app.state.sqlite import SqliteState
 from braidlog.closable import Closable
@@ -37,8 +37,8 @@ from braidlog.paths import local_path
 __all__ = [
     "Difference",
     "Moment",
-    "Outlook",
     "Replay",
+    "ReplayProgress",
     "Replayed",
     "Start",
     "Starts",
@@ -100,7 +100,7 @@ class Replay(Closable):
         outcomes: Check = "strict",
         environment: EnvironmentRule = "refuse",
         starts: Starts | None = None,
-        progress: Callable[[Outlook], None] | None = None,
+        progress: Callable[[ReplayProgress], None] | None = None,
         survey: Survey | None = None,
     ) -> None:
         """Scan the log and open the state; nothing is executed yet.
@@ -370,7 +370,7 @@ class Replay(Closable):
         done = self.position - self.start
         left = (self._end - self.position) * self._seconds / max(done, 1)
         rate = self._commands / max(self._seconds, 1e-9)
-        self._progress(Outlook(self.position, self._end, rate, left))
+        self._progress(ReplayProgress(self.position, self._end, rate, left))
 
     def compare_ahead(self) -> None:
         """Compare with outcomes that the log names behind the position.

@@ -32,7 +32,7 @@ from braidlog.app.execution.outcome import Outcome
 from braidlog.app.execution.record import RecordLike
 from braidlog.app.execution.state import State
 from braidlog.app.log.cursors import SNAPSHOT
-from braidlog.app.log.source import KeptCommandLog
+from braidlog.app.log.source import TrimmableLog
 from braidlog.app.snapshots.files import Progress, Snapshot, SnapshotFiles, close_all
 from braidlog.app.snapshots.live_state import LiveState
 from braidlog.app.snapshots.policy import (
@@ -99,7 +99,7 @@ class Snapshotter:
 
     def __init__(
         self,
-        log: KeptCommandLog,
+        log: TrimmableLog,
         state: State,
         files: SnapshotFiles,
         settings: SnapshotSettings,

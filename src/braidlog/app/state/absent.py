@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final, NoReturn
 
-from braidlog.app.execution.state import Kept, Progress, Saved, View
+from braidlog.app.execution.state import Progress, Saved, StoredResult, View
 from braidlog.errors import InvalidArgumentError
 
 __all__ = ["AbsentPartition"]
@@ -28,7 +28,7 @@ class AbsentPartition:
         """Return no results."""
         return []
 
-    def result(self, position: int) -> Kept | None:
+    def result(self, position: int) -> StoredResult | None:
         """Return that there is none."""
         return None
 

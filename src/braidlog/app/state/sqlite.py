@@ -20,7 +20,7 @@ import apsw
 
 from braidlog import durable
 from braidlog.app.determinism.codec import decode, encode
-from braidlog.app.execution.state import Kept, Progress, Saved
+from braidlog.app.execution.state import Progress, Saved, StoredResult
 from braidlog.app.state import sql_rules
 from braidlog.app.state.absent import AbsentPartition
 from braidlog.app.state.changes import PREFIX, Change, apply_change, hook_of, shapes_of
@@ -135,11 +135,11 @@ class SqlitePartition:
         columns = "position, call, procedure, digest"
         return self._run(f"SELECT {columns} FROM {PREFIX}results ORDER BY position")
 
-    def result(self, position: int) -> Kept | None:
+    def result(self, position: int) -> StoredResult | None:
         """Return a result kept."""
         sql = f"SELECT * FROM {PREFIX}results WHERE position = ?"
         rows = self._run(sql, (position,))
-        return Kept(*rows[0]) if rows else None
+        return StoredResult(*rows[0]) if rows else None
 
     def waiting(self, position: int) -> bytes | None:
         """Return what was stored for other partitions at a position."""

@@ -45,7 +45,7 @@ from braidlog.errors import (
 if TYPE_CHECKING:
     from braidlog.app import Application
     from braidlog.app.replay.audit import Audit, Seen
-    from braidlog.app.replay.run import Outlook, Replay, Replayed
+    from braidlog.app.replay.run import Replay, Replayed, ReplayProgress
     from braidlog.app.replay.snapshot_source import SnapshotStarts
     from braidlog.sources.dead import Cut, DeadSource, Lacks
     from braidlog.sources.source import LogSource
@@ -285,7 +285,7 @@ def _tell_lacks(lacks: Lacks) -> None:
 def _shown(label: str) -> Iterator[Any]:
     with meter(label, None, unit="positions") as bar:
 
-        def show(outlook: Outlook) -> None:
+        def show(outlook: ReplayProgress) -> None:
             bar.at(outlook.position, outlook.end)
 
         yield show

@@ -17,7 +17,7 @@ from braidlog.client.read.archived import Wanted
 from braidlog.client.read.backward import Windows
 from braidlog.client.read.merge import Span
 from braidlog.client.read.reading import Reading
-from braidlog.client.read.spanrows import rows_of
+from braidlog.client.read.span_rows import rows_of
 from braidlog.errors import (
     BeyondEndError,
     ClosedError,

@@ -22,7 +22,7 @@ from braidlog.client.batches import BatchCodec
 from braidlog.client.connection.cluster import Cluster
 from braidlog.client.read.merge import Span, spans_of
 from braidlog.client.read.reading import Reading
-from braidlog.client.read.spanrows import rows_of
+from braidlog.client.read.span_rows import rows_of
 from braidlog.client.retry import Verdict, verdict_of
 from braidlog.errors import (
     BeyondEndError,

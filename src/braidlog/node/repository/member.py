@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 from braidlog.metarepo.group import MetadataMember
 from braidlog.metarepo.leader.liveness import LivenessSettings
 from braidlog.metarepo.leader.settings import GroupSettings
-from braidlog.metarepo.waiting import Answer
+from braidlog.metarepo.pending import Answer
 from braidlog.node.config import NodeConfig
 from braidlog.node.metrics.event_log import tell
 from braidlog.node.metrics.latency import Histogram

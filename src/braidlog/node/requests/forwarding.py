@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from braidlog.errors import DeadlineError, LogError, NotReadyError
-from braidlog.metarepo.waiting import unknown_outcome
+from braidlog.metarepo.pending import unknown_outcome
 from braidlog.wire.messages import Execute, Message
 
 if TYPE_CHECKING:

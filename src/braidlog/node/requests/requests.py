@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from braidlog.errors import InvalidArgumentError, LogError
-from braidlog.metarepo.waiting import Answer
+from braidlog.metarepo.pending import Answer
 from braidlog.node.peers.links import Peers
 from braidlog.node.replication.replicas import Replicas
 from braidlog.node.repository.route import RepositoryRoute

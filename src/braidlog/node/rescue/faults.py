@@ -18,12 +18,12 @@ from braidlog.node.rescue.fault_log import FaultLog
 from braidlog.store.threads import in_thread
 from braidlog.wire.messages import Faults, Message, Recorded
 
-__all__ = ["FaultKeeper"]
+__all__ = ["FaultRecorder"]
 
 _log = logging.getLogger(__name__)
 
 
-class FaultKeeper:
+class FaultRecorder:
     """Records what comes; the newest of what came meanwhile is next."""
 
     def __init__(

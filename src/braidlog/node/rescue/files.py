@@ -6,7 +6,7 @@ one begins with in the file ``RESCUED``, whose digest the fault log names:
     0   u32     magic   "BRSC"
     4   u32     format  1
     8   u8[32]  digest  BLAKE2b-256 of what follows
-    40          MessagePack: `metarepo.succession.Seed`
+    40          MessagePack: `metarepo.succession.GroupStart`
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import msgspec
 
 from braidlog import _native, durable
 from braidlog.errors import CorruptionError, NewerFormatError, UnavailableError
-from braidlog.metarepo.succession import Copy, Seed
+from braidlog.metarepo.succession import Copy, GroupStart
 from braidlog.node.repository.raft_log import entries_of, hard_name
 from braidlog.raft import Entry, Stored, codec
 from braidlog.store.node_store import GROUP_PREFIX
@@ -35,7 +35,7 @@ _HEAD: Final = struct.Struct("<II32s")
 _READ_BYTES: Final = 4 << 20
 
 _encoder: Final = msgspec.msgpack.Encoder()
-_decoder: Final = msgspec.msgpack.Decoder(Seed)
+_decoder: Final = msgspec.msgpack.Decoder(GroupStart)
 
 
 def read_copy(directory: Path, node: int, *, locked: bool = False) -> Copy | None:
@@ -85,12 +85,12 @@ def _load(follower: _native.Follower, group: int) -> Stored:
     return Stored(base, tuple(entries), hard)
 
 
-def digest_of(seed: Seed) -> bytes:
+def digest_of(seed: GroupStart) -> bytes:
     """Return what the fault log says of a seed."""
     return _digest(_encoder.encode(seed))
 
 
-def write_seed(directory: Path, seed: Seed) -> None:
+def write_seed(directory: Path, seed: GroupStart) -> None:
     """Write a seed into a directory; durable on return, whole or not at all.
 
     Raises:
@@ -104,7 +104,7 @@ def write_seed(directory: Path, seed: Seed) -> None:
         raise UnavailableError(f"{path}: {error.strerror}", path=str(path)) from error
 
 
-def read_seed(directory: Path, digest: bytes) -> Seed:
+def read_seed(directory: Path, digest: bytes) -> GroupStart:
     """Return the seed that the fault log of the directory names.
 
     Raises:

@@ -40,7 +40,7 @@ from braidlog.errors import (
 from braidlog.faultlog.record import FaultRecord
 from braidlog.faultlog.rule import Decision, Unreadable, Wait, decide
 from braidlog.faultlog.scan import scan
-from braidlog.node.rescue.raw_commits import Lacking, Streams, lacking
+from braidlog.node.rescue.raw_commits import MissingCommits, Streams, lacking
 from braidlog.node.rescue.ring import FILE_NAME, read_ring
 from braidlog.store.merge import (
     Damage,
@@ -51,7 +51,7 @@ from braidlog.store.merge import (
     Standing,
 )
 from braidlog.store.node_store import STREAM_PREFIX
-from braidlog.store.rawstreams import RawCatalog, RawSource
+from braidlog.store.raw_streams import RawCatalog, RawSource
 from braidlog.wire.messages import StreamConfig
 
 __all__ = ["choose_raw", "open_raw", "streams_in"]
@@ -145,7 +145,7 @@ def open_raw(
     return merge
 
 
-def _tell(directory: RawDirectory, lacks: Lacking) -> None:
+def _tell(directory: RawDirectory, lacks: MissingCommits) -> None:
     """Tell a directory the commits that it lacks, as far as it can use them."""
     for commit in lacks.commits:
         try:
@@ -204,7 +204,7 @@ def choose_raw(directories: Sequence[str | Path], log: str) -> list[RawSource]:
     """
     catalogs, lost = _opened(directories, RawCatalog)
     explicit = bool(lost) or _explicit(catalogs)
-    found: Sequence[Lacking] = ()
+    found: Sequence[MissingCommits] = ()
     if explicit:
         nodes = [_look(each, log) for each in catalogs] + [each.node for each in lost]
         sources = _sources(nodes, log)

@@ -20,13 +20,13 @@ from braidlog.errors import LogError
 from braidlog.faultlog.record import FaultRecord
 from braidlog.faultlog.rule import Unreadable
 from braidlog.logstream.storage import CommitContext, StoredStream
-from braidlog.metarepo.lastcuts import last_commits
+from braidlog.metarepo.last_cuts import last_commits
 from braidlog.metarepo.succession import Copy, Recovered, recover_members
 from braidlog.node.rescue.files import read_copy
 from braidlog.store.merge import Standing
-from braidlog.store.rawstreams import Run
+from braidlog.store.raw_streams import Run
 
-__all__ = ["Lacking", "Streams", "Told", "lacking"]
+__all__ = ["LogCuts", "MissingCommits", "Streams", "lacking"]
 
 Streams: TypeAlias = dict[int, int]
 """Stream of a directory to the number that it has in all of them."""
@@ -43,7 +43,7 @@ D = TypeVar("D", bound=_Directory)
 
 
 @dataclass(frozen=True, slots=True)
-class Lacking:
+class MissingCommits:
     """Commits that a replica lacks, rising."""
 
     source: int
@@ -62,10 +62,10 @@ class Lacking:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class LogCuts:
     """What the copies of the repository say of a log."""
 
-    lacking: tuple[Lacking, ...]
+    lacking: tuple[MissingCommits, ...]
     notes: tuple[str, ...]
     """What may be missing, and why."""
     end: int | None
@@ -76,7 +76,7 @@ def lacking(
     records: Sequence[tuple[Path, FaultRecord | Unreadable]],
     logs: Collection[bytes],
     sources: Sequence[tuple[D, Streams]],
-) -> Told:
+) -> LogCuts:
     """Return the commits that replicas of logs lack, and notes on what may be missing.
 
     ``records`` are all directories with what their fault logs say last. No node may run
@@ -95,8 +95,8 @@ def lacking(
             "the last moment may be missing"
         )
     if recovered is None:
-        return Told((), tuple(notes), None)
-    found: list[Lacking] = []
+        return LogCuts((), tuple(notes), None)
+    found: list[MissingCommits] = []
     ends: list[int] = []
     for log in sorted(logs):
         known = recovered.state.logs.get(log)
@@ -113,10 +113,10 @@ def lacking(
         ends.append(known.high_watermark + 1)
         for at, local, number, stored in mine:
             commits = tuple(last_commits(stored, number, known.history))
-            found.append(Lacking(at, local, stored.epoch, commits))
+            found.append(MissingCommits(at, local, stored.epoch, commits))
     # Of several logs of one name each has an order of its own.
     known_end = recovered.complete and len(ends) == len(logs) == 1
-    return Told(tuple(found), tuple(notes), ends[0] if known_end else None)
+    return LogCuts(tuple(found), tuple(notes), ends[0] if known_end else None)
 
 
 def _replicas_of(

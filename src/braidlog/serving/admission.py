@@ -21,7 +21,13 @@ from typing import Final, Generic, TypeVar
 from braidlog.errors import InvalidArgumentError, NotReadyError
 from braidlog.serving.places import Places
 
-__all__ = ["RESERVED_FILES", "Capacity", "ConnectionCounters", "Entrance", "capacity"]
+__all__ = [
+    "RESERVED_FILES",
+    "Capacity",
+    "ConnectionAdmission",
+    "ConnectionCounters",
+    "capacity",
+]
 
 H = TypeVar("H", bound=Hashable)
 
@@ -73,7 +79,7 @@ class ConnectionCounters:
     """Connections closed because a frame was not whole in time."""
 
 
-class Entrance(Generic[H]):
+class ConnectionAdmission(Generic[H]):
     """The places of a listener."""
 
     def __init__(self, places: Capacity) -> None:

@@ -12,7 +12,7 @@ from braidlog.logstream.storage import CommitContext
 from braidlog.node.replication.replica_store import ReplicaStore
 from braidlog.store.merge import RawDirectory
 from braidlog.store.node_store import NodeStore
-from braidlog.store.rawstreams import RawSource, RawStreams, StoredPart
+from braidlog.store.raw_streams import RawSource, RawStreams, StoredPart
 from unit.store.test_merge import LOG, SEGMENT, batch, merge, read, write
 
 
