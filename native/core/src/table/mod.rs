@@ -11,3 +11,4 @@
 //! threads, and say when to flush and to merge.
 
 pub mod entry;
+pub mod memory;
