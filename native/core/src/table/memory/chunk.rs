@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 
 use super::iterate::ChunkEntries;
-use super::piece::{Reference, prefix};
+use super::piece::{Reference, prefix, shared_bytes};
 use crate::table::entry::{Direction, Entry};
 
 /// Merging copies the bytes of chunks that have fewer than this together, and shares those of
@@ -23,6 +23,8 @@ pub(super) struct Place {
 pub struct Chunk {
     arenas: Vec<Arc<Vec<u8>>>,
     references: Vec<Reference>,
+    /// Bytes that all keys begin with.
+    shared: usize,
     first: u64,
     last: u64,
     bytes: usize,
@@ -32,14 +34,15 @@ impl Chunk {
     pub(super) fn new(
         arenas: Vec<Arc<Vec<u8>>>,
         references: Vec<Reference>,
-        first: u64,
-        last: u64,
+        shared: usize,
+        (first, last): (u64, u64),
     ) -> Self {
         let data: usize = arenas.iter().map(|arena| arena.len()).sum();
         let bytes = data + size_of_val(references.as_slice());
         Self {
             arenas,
             references,
+            shared,
             first,
             last,
             bytes,
@@ -80,9 +83,27 @@ impl Chunk {
         reference.key(self.arena(reference))
     }
 
+    /// The prefix of a key among those of this chunk; or where all of them are, seen from one that
+    /// does not begin as they do.
+    fn prefix_of(&self, key: &[u8]) -> Result<u64, Ordering> {
+        let Some(reference) = self.references.first() else {
+            return Ok(0);
+        };
+        let shared = &self.key(reference)[..self.shared];
+        match key.get(..self.shared) {
+            Some(begin) if begin == shared => Ok(prefix(&key[self.shared..])),
+            Some(begin) => Err(shared.cmp(begin)),
+            None => Err(shared.cmp(key)),
+        }
+    }
+
     /// Index of the first entry whose key is not below `key`.
     pub(super) fn seek(&self, key: &[u8]) -> usize {
-        let with = prefix(key);
+        let with = match self.prefix_of(key) {
+            Ok(with) => with,
+            Err(order) if order.is_lt() => return self.len(),
+            Err(_) => return 0,
+        };
         self.references.partition_point(|reference| {
             reference
                 .compare_prefix(with)
@@ -96,7 +117,7 @@ impl Chunk {
         if at < self.first {
             return None;
         }
-        let with = prefix(key);
+        let with = self.prefix_of(key).ok()?;
         let index = self.references.partition_point(|reference| {
             match reference
                 .compare_prefix(with)
@@ -123,40 +144,56 @@ impl Chunk {
         ChunkEntries::new(Arc::clone(self), first..last.max(first), direction)
     }
 
-    /// One chunk of the entries of two, of which `newer` has the higher positions.
-    pub(super) fn merge(older: &Self, newer: &Self) -> Self {
-        let mut references = Vec::with_capacity(older.len() + newer.len());
-        let (mut from_older, mut from_newer) = (older.references.iter(), newer.references.iter());
-        let (mut a, mut b) = (from_older.next(), from_newer.next());
-        // Arenas of the newer chunk stand behind those of the older one.
-        let shift = older.arenas.len() as u32;
-        let shifted = |reference: &Reference| {
-            let mut moved = *reference;
-            moved.place.arena += shift;
-            moved
+    /// One chunk of the entries of two, of which `new` has the higher positions. Neither is empty.
+    pub(super) fn merge(old: &Self, new: &Self) -> Self {
+        let mut references = Vec::with_capacity(old.len() + new.len());
+        let shared = old.shared_with(new);
+        // Prefixes that were taken from behind more bytes do not compare.
+        let taken = |from: &Self, index: usize, shift: u32| {
+            let mut reference = *from.references.get(index)?;
+            if from.shared != shared {
+                reference.set_prefix(from.arena(&reference), shared);
+            }
+            reference.place.arena += shift;
+            Some(reference)
         };
-        while let (Some(left), Some(right)) = (a, b) {
-            let order = left.compare_keys(right, || (older.key(left), newer.key(right)));
+        // Arenas of the newer chunk stand behind those of the older one.
+        let shift = old.arenas.len() as u32;
+        let (mut from_old, mut from_new) = (0, 0);
+        let (mut a, mut b) = (taken(old, 0, 0), taken(new, 0, shift));
+        while let (Some(left), Some(right)) = (&a, &b) {
+            let keys = || {
+                let keys = (&old.references[from_old], &new.references[from_new]);
+                (old.key(keys.0), new.key(keys.1))
+            };
             // Of one key the newer chunk has the higher positions, which come first.
-            if order.is_lt() {
+            if left.compare_keys(right, shared, keys).is_lt() {
                 references.push(*left);
-                a = from_older.next();
+                from_old += 1;
+                a = taken(old, from_old, 0);
             } else {
-                references.push(shifted(right));
-                b = from_newer.next();
+                references.push(*right);
+                from_new += 1;
+                b = taken(new, from_new, shift);
             }
         }
-        references.extend(a.into_iter().chain(from_older));
-        references.extend(b.into_iter().chain(from_newer).map(shifted));
-        let arenas: Vec<_> = older.arenas.iter().chain(&newer.arenas).cloned().collect();
-        let first = older.first.min(newer.first);
-        let last = older.last.max(newer.last);
-        let merged = Self::new(arenas, references, first, last);
+        references.extend((from_old..old.len()).filter_map(|index| taken(old, index, 0)));
+        references.extend((from_new..new.len()).filter_map(|index| taken(new, index, shift)));
+        let arenas: Vec<_> = old.arenas.iter().chain(&new.arenas).cloned().collect();
+        let positions = (old.first.min(new.first), old.last.max(new.last));
+        let merged = Self::new(arenas, references, shared, positions);
         if merged.arenas.len() > 1 && merged.bytes < COPIED_BYTES {
             merged.copied()
         } else {
             merged
         }
+    }
+
+    /// How many bytes the keys of both begin with alike.
+    fn shared_with(&self, other: &Self) -> usize {
+        let first = |chunk: &Self| chunk.references[0];
+        let (mine, of_other) = (self.key(&first(self)), other.key(&first(other)));
+        shared_bytes(&mine[..self.shared], &of_other[..other.shared])
     }
 
     /// The same entries with their bytes in one arena, in order.

@@ -11,11 +11,11 @@ use crate::table::entry::Entry;
 /// Length of a payload that is none: a tombstone.
 const TOMBSTONE: u32 = u32::MAX;
 
-/// Where an entry's bytes are. The first bytes of the key stand beside it, so that most
-/// comparisons need not go there.
+/// Where an entry's bytes are. Some bytes of the key stand beside it, so that most comparisons need
+/// not go there.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reference {
-    /// First 8 bytes of the key, big-endian, zeros behind a shorter one.
+    /// The [`prefix`] of the key behind the bytes that all keys of the chunk begin with.
     prefix: u64,
     pub position: u64,
     pub place: Place,
@@ -26,7 +26,7 @@ pub(super) struct Reference {
 impl Reference {
     pub fn new(entry: &Entry<'_>, at: u32) -> Self {
         Self {
-            prefix: prefix(entry.key),
+            prefix: 0,
             position: entry.position,
             place: Place { arena: 0, at },
             payload_bytes: entry
@@ -34,6 +34,11 @@ impl Reference {
                 .map_or(TOMBSTONE, |payload| payload.len() as u32),
             key_bytes: entry.key.len() as u16,
         }
+    }
+
+    /// Take the prefix from behind the first `shared` bytes of the key.
+    pub fn set_prefix(&mut self, arena: &[u8], shared: usize) {
+        self.prefix = prefix(&self.key(arena)[shared..]);
     }
 
     /// Bytes of key and payload.
@@ -66,18 +71,20 @@ impl Reference {
         }
     }
 
-    /// The order of keys; `keys` gives both where the prefixes do not decide.
+    /// The order of keys that share so many bytes; `keys` gives both where the prefixes do not
+    /// decide.
     #[inline]
     pub fn compare_keys<'a>(
         &self,
         other: &Self,
+        shared: usize,
         keys: impl FnOnce() -> (&'a [u8], &'a [u8]),
     ) -> Ordering {
         let order = self.prefix.cmp(&other.prefix);
         if order.is_ne() {
             return order;
         }
-        if self.key_bytes <= 8 && other.key_bytes <= 8 {
+        if usize::from(self.key_bytes.max(other.key_bytes)) <= shared + 8 {
             // Same bytes but for zeros at the end: the shorter one is a prefix.
             return self.key_bytes.cmp(&other.key_bytes);
         }
@@ -85,14 +92,20 @@ impl Reference {
         key.cmp(of_other)
     }
 
-    /// The order of prefixes, where it decides.
+    /// The order of the prefix and of that of another key, which decides unless it is equal.
     #[inline]
     pub fn compare_prefix(&self, other: u64) -> Ordering {
         self.prefix.cmp(&other)
     }
 }
 
-/// The first 8 bytes of a key as a number that sorts as they do.
+/// How many bytes two keys begin with alike.
+pub(super) fn shared_bytes(key: &[u8], other: &[u8]) -> usize {
+    let alike = key.iter().zip(other).take_while(|(a, b)| a == b);
+    alike.count()
+}
+
+/// The first 8 bytes as a number that sorts as they do; zeros stand behind fewer.
 #[inline]
 pub(super) fn prefix(key: &[u8]) -> u64 {
     if let Some(first) = key.first_chunk::<8>() {
@@ -110,6 +123,8 @@ pub struct Piece {
     references: Vec<Reference>,
     first: u64,
     last: u64,
+    /// Bytes that all keys begin with.
+    shared: usize,
 }
 
 impl Piece {
@@ -145,6 +160,10 @@ impl Piece {
         let at = self.arena.len() as u32;
         if self.references.is_empty() {
             (self.first, self.last) = (entry.position, entry.position);
+            self.shared = entry.key.len();
+        } else if self.shared > 0 {
+            let one = self.references[0].key(&self.arena);
+            self.shared = shared_bytes(&one[..self.shared], entry.key);
         }
         self.first = self.first.min(entry.position);
         self.last = self.last.max(entry.position);
@@ -176,26 +195,31 @@ impl Piece {
 
     /// Sort it. Refuses two entries of one key and position: which of them counts is not known.
     pub fn sort(self) -> Result<Chunk> {
-        let (arena, mut references) = (self.arena, self.references);
+        let (arena, mut references, shared) = (self.arena, self.references, self.shared);
+        for reference in &mut references {
+            reference.set_prefix(&arena, shared);
+        }
+        let keys = |a: &Reference, b: &Reference| {
+            a.compare_keys(b, shared, || (a.key(&arena), b.key(&arena)))
+        };
         references.sort_unstable_by(|a, b| {
-            a.compare_keys(b, || (a.key(&arena), b.key(&arena)))
-                .then_with(|| Reverse(a.position).cmp(&Reverse(b.position)))
+            keys(a, b).then_with(|| Reverse(a.position).cmp(&Reverse(b.position)))
         });
-        let twice = references.windows(2).find(|pair| {
-            let (a, b) = (&pair[0], &pair[1]);
-            a.position == b.position && a.compare_keys(b, || (a.key(&arena), b.key(&arena))).is_eq()
-        });
+        let twice = references
+            .windows(2)
+            .find(|pair| pair[0].position == pair[1].position && keys(&pair[0], &pair[1]).is_eq());
         if let Some(pair) = twice {
             return Err(Error::InvalidArgument(format!(
                 "position {} changes one key twice",
                 pair[0].position
             )));
         }
+        let positions = (self.first, self.last);
         Ok(Chunk::new(
             vec![Arc::new(arena)],
             references,
-            self.first,
-            self.last,
+            shared,
+            positions,
         ))
     }
 }

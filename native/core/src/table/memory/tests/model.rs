@@ -12,7 +12,9 @@ fn key() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
-fn pieces() -> impl Strategy<Value = Vec<Vec<(Vec<u8>, Option<Vec<u8>>)>>> {
+type Change = (Vec<u8>, Option<Vec<u8>>);
+
+fn pieces() -> impl Strategy<Value = Vec<Vec<Change>>> {
     let payload = proptest::option::of(proptest::collection::vec(any::<u8>(), 0..5));
     let piece = proptest::collection::vec((key(), payload), 0..9);
     proptest::collection::vec(piece, 0..24)

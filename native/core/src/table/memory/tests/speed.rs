@@ -14,18 +14,18 @@ fn key_of(n: u64) -> [u8; 16] {
 #[test]
 #[ignore = "prints figures"]
 fn memory_speed() {
-    const COUNT: u64 = 1 << 20;
-    for size in [1_u64, 100, 10_000, 65_536] {
+    const COUNT: u32 = 1 << 20;
+    for size in [1_u32, 100, 10_000, 65_536] {
         let begin = Instant::now();
         let mut level = Level::default();
         for first in (0..COUNT).step_by(size as usize) {
             let mut piece = Piece::with_capacity(size as usize, size as usize * 116);
             for n in first..(first + size).min(COUNT) {
-                let (key, payload) = (&key_of(n)[..], Some(&[7; 100][..]));
+                let (key, payload) = (&key_of(n.into())[..], Some(&[7; 100][..]));
                 piece
                     .push(&Entry {
                         key,
-                        position: n + 1,
+                        position: u64::from(n) + 1,
                         payload,
                     })
                     .unwrap();
@@ -37,16 +37,16 @@ fn memory_speed() {
         let mut found = 0;
         for n in 0..COUNT {
             let n = n.wrapping_mul(40_503) % COUNT;
-            found += usize::from(level.get(&key_of(n), u64::MAX).is_some());
+            found += u32::from(level.get(&key_of(n.into()), u64::MAX).is_some());
         }
         let read = begin.elapsed();
-        assert_eq!(found as u64, COUNT);
+        assert_eq!(found, COUNT);
         println!(
             "pieces of {size}: {:.2} M entries/s, {} chunks, {} MiB, get {} ns",
-            COUNT as f64 / applied.as_secs_f64() / 1e6,
+            f64::from(COUNT) / applied.as_secs_f64() / 1e6,
             level.chunks(),
             level.bytes() >> 20,
-            read.as_nanos() as u64 / COUNT,
+            read.as_nanos() / u128::from(COUNT),
         );
     }
 }
