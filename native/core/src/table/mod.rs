@@ -12,3 +12,4 @@
 
 pub mod entry;
 pub mod memory;
+pub mod run;
