@@ -177,6 +177,4 @@ def _growth(state: State, command: Command) -> int:
             moves = command.change is commands.CursorChange.MOVE
             there = command.name in state.logs[log].cursors
             return 0 if there or moves else size
-        case commands.AllocateProducer(producer=producer):
-            return size if producer and producer not in state.producers else 0
     return 0

@@ -24,7 +24,6 @@ __all__ = [
     "COMMAND_BYTES_MAX",
     "AddLearner",
     "AdmitNode",
-    "AllocateProducer",
     "AlterLog",
     "Call",
     "ChangeFaults",
@@ -260,14 +259,6 @@ class DeleteCursor(_Command, frozen=True, array_like=True, tag=17):
     name: str
 
 
-class AllocateProducer(_Command, frozen=True, array_like=True, tag=18):
-    """Give out a producer id that nobody had, or the next epoch of one."""
-
-    ROLE: ClassVar[Needed] = "append"
-    producer: int = 0
-    """0 for a new one."""
-
-
 class GetCursors(_Command, frozen=True, array_like=True, tag=19):
     """Ask for all cursors of a log; changes nothing."""
 
@@ -373,7 +364,6 @@ Command: TypeAlias = (
     | Trim
     | SetCursor
     | DeleteCursor
-    | AllocateProducer
     | GetCursors
     | ChangeFaults
     | OfferReplicas

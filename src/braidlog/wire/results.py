@@ -30,7 +30,6 @@ __all__ = [
     "Cursors",
     "Done",
     "Epoch",
-    "Producer",
     "Refused",
     "Result",
     "Trimmed",
@@ -86,13 +85,6 @@ class Trimmed(_Result, frozen=True, array_like=True, tag=6):
     first: int
 
 
-class Producer(_Result, frozen=True, array_like=True, tag=7):
-    """A producer and its epoch."""
-
-    producer: int
-    epoch: int
-
-
 class CursorRow(msgspec.Struct, frozen=True, array_like=True):
     """One cursor; times in microseconds."""
 
@@ -109,9 +101,7 @@ class Cursors(_Result, frozen=True, array_like=True, tag=8):
     rows: tuple[CursorRow, ...]
 
 
-Result: TypeAlias = (
-    Done | Refused | Created | Epoch | Committed | Trimmed | Producer | Cursors
-)
+Result: TypeAlias = Done | Refused | Created | Epoch | Committed | Trimmed | Cursors
 
 _ERRORS: Final[dict[int, type[LogError]]] = {
     each.code: each

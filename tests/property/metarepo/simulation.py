@@ -329,7 +329,7 @@ class Simulation:
             commands.Trim(random.choice(LOGS), random.randrange(1, 200)),
             commands.AlterLog(LOGS[0], replication=random.choice([2, 3])),
             commands.SetCursor(LOGS[0], "reader", random.randrange(1, 50), True),
-            commands.AllocateProducer(),
+            commands.GetCursors(LOGS[0]),
         ]
         return random.choice(operations)
 

@@ -150,13 +150,11 @@ GROWING: dict[str, Command] = {
     "name": commands.AlterLog(LOG, name="n" * 200),
     "options": commands.AlterLog(LOG, options=b"o" * 200),
     "cursor": commands.SetCursor(LOG, "reader-" + "n" * 100, 1),
-    "producer": commands.AllocateProducer(1),
 }
 OTHERS: dict[str, Command] = {
     "moved cursor": commands.SetCursor(LOG, f"reader-{0:030}", 2, True),
     "trim": commands.Trim(LOG, 5),
     "rename": commands.AlterLog(LOG, name="s"),
-    "new producer": commands.AllocateProducer(),
     "drain": commands.DrainNode(1),
     "seal": commands.Unseal(1),
     "node": commands.RegisterNode(2, "host:2", 1),
@@ -167,7 +165,6 @@ OTHERS: dict[str, Command] = {
 
 def test_what_would_not_fit_is_refused_and_what_makes_room_passes() -> None:
     lone = full()
-    lone.result(commands.AllocateProducer())
     # The cuts that its log may need one day are not there yet.
     size = len(encode_state(lone.group.repository.state)) + 32 * 64
     assert LIMIT * 7 // 8 < size <= LIMIT

@@ -122,7 +122,6 @@ def test_what_operators_ask_for() -> None:
     cluster.go(0.2)
     assert cluster.told() == ["drain_begun", "drain_ended"]
     cluster.result(commands.SetCursor(LOG, "c", 1))
-    cluster.result(commands.AllocateProducer())
     assert cluster.told() == []
     cluster.result(commands.DeleteLog(LOG))
     assert cluster.told() == ["log_deleted"]

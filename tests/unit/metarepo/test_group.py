@@ -328,13 +328,13 @@ def test_a_read_without_a_leader_fails_and_leaves_nothing() -> None:
 
 def test_the_log_is_folded_and_a_restart_goes_on() -> None:
     lone = Lone().prepared()
-    for _ in range(50):
-        lone.result(commands.AllocateProducer())
+    for number in range(50):
+        lone.result(commands.SetCursor(LOG, f"reader-{number}", 1))
     assert lone.base.index > 20
     entries = [entry for entry in lone.entries if entry.index > lone.base.index]
     again = Lone(Stored(lone.base, entries, lone.hard))
     repository = again.group.repository
-    assert repository.state.producer_next == 51
+    assert len(repository.state.logs[LOG].cursors) == 50
     assert repository.config(1) == lone.group.repository.config(1)
 
 
@@ -345,7 +345,7 @@ def test_what_only_asks_is_not_remembered() -> None:
     remembered = len(lone.group.repository.state.calls)
     assert lone.do(commands.GetCursors(LOG), b"asked") is not None
     assert len(lone.group.repository.state.calls) == remembered
-    assert lone.do(commands.AllocateProducer(), b"made") is not None
+    assert lone.do(commands.SetCursor(LOG, "other", 1), b"made") is not None
     assert len(lone.group.repository.state.calls) == remembered + 1
 
 
@@ -379,7 +379,8 @@ def test_no_log_without_replicas_is_placed() -> None:
 def test_whoever_loses_the_lead_does_not_know() -> None:
     """A proposal whose entry never came back when the lead was lost."""
     lone = Lone().prepared()
-    lone.group.execute(900, b"", commands.encode(commands.AllocateProducer()), 0)
+    command = commands.encode(commands.SetCursor(LOG, "reader", 1))
+    lone.group.execute(900, b"", command, 0)
     core = lone.group.raft.core
     core.follow(core.term + 1, 0)
     lone.run()

@@ -21,7 +21,6 @@ from braidlog.wire.results import (
     Created,
     Done,
     Epoch,
-    Producer,
     Refused,
     Trimmed,
     decode_result,
@@ -97,7 +96,6 @@ def test_the_same_log_again_is_the_same_log() -> None:
         commands.SetCursor(LOG, "c", 9),
         commands.SetCursor(LOG, "", 1),
         commands.DeleteCursor(LOG, "c"),
-        commands.AllocateProducer(7),
         commands.AddLearner(1, 1),
         commands.AddLearner(1, 9),
         commands.AddLearner(9, 1),
@@ -126,7 +124,6 @@ LIMITS: dict[str, tuple[Any, str, commands.Command]] = {
     "streams": (logs, "STREAMS_MAX", log()),
     "streams of a log": (logs, "STREAMS_OF_LOG_MAX", log(streams=4)),
     "cursors": (cursors, "CURSORS_MAX", commands.SetCursor(LOG, "more", 1)),
-    "producers": (cursors, "PRODUCERS_MAX", commands.AllocateProducer(1)),
     "learners": (streams, "REPLICAS_MAX", commands.AddLearner(1, 3)),
 }
 
@@ -139,7 +136,6 @@ def test_no_more_than_the_limit(what: str, monkeypatch: pytest.MonkeyPatch) -> N
     bench.create((1, 2))
     for each in ("a", "b", "c"):
         bench.do(commands.SetCursor(LOG, each, 1))
-    bench.do(commands.AllocateProducer())
     state = bench.repository.state
     held = {"NODES_MAX": 3, "LOGS_MAX": 1, "STREAMS_MAX": 1, "CURSORS_MAX": 3}
     monkeypatch.setattr(module, name, held.get(name, 0))
@@ -242,21 +238,17 @@ def test_trim_stops_at_live_pins_and_never_goes_back() -> None:
     assert bench.do(commands.Trim(LOG, 9, ignore_pins=True)) == Trimmed(9)
 
 
-def test_producers_are_new_or_fence_the_earlier_one() -> None:
-    bench = Bench()
-    assert bench.do(commands.AllocateProducer()) == Producer(1, 1)
-    assert bench.do(commands.AllocateProducer()) == Producer(2, 1)
-    assert bench.do(commands.AllocateProducer(1)) == Producer(1, 2)
-
-
 def test_a_call_is_executed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(repository, "CALLS_MAX", 2)
     bench = Bench()
-    first = bench.do(commands.AllocateProducer(), b"one")
-    assert bench.do(commands.AllocateProducer(), b"one") == first
-    assert bench.repository.result_of(b"one") == first
-    bench.do(commands.AllocateProducer(), b"two")
-    bench.do(commands.AllocateProducer(), b"three")
+    bench.create((1, 2))
+    once = commands.Reconfigure(1, 1, (2,), (1,), RUNNING)
+    assert bench.do(once, b"one") == Epoch(1, 2, 1)
+    assert bench.do(once, b"one") == Epoch(1, 2, 1)
+    assert bench.repository.result_of(b"one") == Epoch(1, 2, 1)
+    bench.refused(once)
+    bench.do(commands.DrainNode(1), b"two")
+    bench.do(commands.DrainNode(2), b"three")
     assert bench.repository.result_of(b"one") is None
 
 

@@ -52,8 +52,8 @@ def recovered(*copies: Copy) -> Recovered:
     return found
 
 
-def producer(index: int, term: int) -> Entry:
-    return entry(index, term, commands.AllocateProducer())
+def node(index: int, term: int) -> Entry:
+    return entry(index, term, commands.RegisterNode(index, f"host:{index}", 1))
 
 
 def test_without_a_copy_there_is_nothing() -> None:
@@ -62,26 +62,26 @@ def test_without_a_copy_there_is_nothing() -> None:
 
 def test_the_copy_that_would_win_an_election_counts() -> None:
     first = entry(1, 1)
-    long = copy(1, first, producer(2, 1), producer(3, 1), producer(4, 1), term=4)
-    short = copy(2, first, producer(2, 1), entry(3, 3))
+    long = copy(1, first, node(2, 1), node(3, 1), node(4, 1), term=4)
+    short = copy(2, first, node(2, 1), entry(3, 3))
     found = recovered(long, short)
     assert (found.node, found.index) == (2, 3)
-    assert found.state.producer_next == 2
+    assert len(found.state.nodes) == 1
     assert found.complete
 
 
 def test_the_longer_of_two_with_one_term_counts_and_the_first_of_equals() -> None:
-    first, second = entry(1, 1), producer(2, 1)
+    first, second = entry(1, 1), node(2, 1)
     assert recovered(copy(2, first), copy(3, first, second)).node == 3
     assert recovered(copy(3, first, second), copy(2, first, second)).node == 2
 
 
 def test_what_a_majority_has_of_the_last_term_is_proven() -> None:
-    entries = (entry(1, 1), producer(2, 1), producer(3, 1))
+    entries = (entry(1, 1), node(2, 1), node(3, 1))
     found = recovered(copy(1, *entries), copy(2, *entries[:2]))
-    assert (found.proven, found.unproven) == (2, {"AllocateProducer": 1})
+    assert (found.proven, found.unproven) == (2, {"RegisterNode": 1})
     # Kept all the same, as a leader would.
-    assert found.state.producer_next == 3
+    assert len(found.state.nodes) == 2
     # Who has voted in a later term may have seen something else in its place.
     later = recovered(copy(1, *entries), copy(2, *entries[:2], term=2))
     assert later.proven == 0
@@ -92,7 +92,7 @@ def test_what_a_majority_has_of_the_last_term_is_proven() -> None:
 
 
 def test_what_one_copy_says_is_committed_is_proven() -> None:
-    entries = (entry(1, 1), producer(2, 1), producer(3, 1))
+    entries = (entry(1, 1), node(2, 1), node(3, 1))
     found = recovered(copy(3, *entries, commit=2))
     assert (found.proven, found.complete) == (2, False)
     assert (found.voters, found.heard) == ((1, 2, 3), (3,))
@@ -106,15 +106,15 @@ def test_the_membership_in_the_log_says_who_is_a_majority() -> None:
 
 
 def test_a_later_group_comes_before_a_longer_one() -> None:
-    old = copy(1, entry(1, 9), producer(2, 9), producer(3, 9))
+    old = copy(1, entry(1, 9), node(2, 9), node(3, 9))
     seed = seed_of(recovered(old), CONFIGURATION)
     begun = copy(2, group=2, base=base_of(CONFIGURATION, (2, 3), seed))
     found = recovered(old, begun, copy(3, entry(1, 1)))
     # Who has not heard of the later group has nothing of it either.
     assert (found.node, found.complete) == (2, True)
     # It was not settled: what it was given is what there is.
-    assert found.state.producer_next == 3
-    assert decode_state(seed_of(found, CONFIGURATION).state).producer_next == 3
+    assert len(found.state.nodes) == 2
+    assert decode_state(seed_of(found, CONFIGURATION).state).nodes.keys() == {2, 3}
 
 
 # --- what the next repository makes of it
@@ -147,8 +147,6 @@ def before() -> Repository:
         commands.CreateLog(LOG, "log", 2, 3, 1, placement=((1, 2, 3), (1,))),
         *(commands.Cut((cut,)) for cut in cuts),
         commands.SetCursor(LOG, "reader", 3, pin=True),
-        commands.AllocateProducer(),
-        commands.AllocateProducer(1),
         commands.DrainNode(3),
     ]
     for index, command in enumerate(done, start=1):
@@ -206,7 +204,6 @@ def test_positions_that_were_given_out_stay() -> None:
     assert log.history[-1].runs == (StreamRun(1, 5, 5, 1, 1),)
     assert (log.version, log.high_watermark) == (3, 5)
     assert log.cursors["reader"].position == 3
-    assert (state.producer_next, state.producers) == (2, {1: 2})
     assert state.stream_next == 3
     assert b"c4" in state.calls
 
@@ -250,7 +247,6 @@ def test_a_copy_that_is_behind_the_disks_gives_way_to_them() -> None:
     assert log.history == [LogCut(LOG, 7, 31, (StreamRun(1, 11, 31, 1, 7),))]
     # What was given out behind the copy is not known.
     assert state.stream_next > 1000
-    assert state.producer_next > 1000
     assert log.cursors["reader"].position == 3
 
 
@@ -276,7 +272,7 @@ def test_a_move_goes_on_if_both_nodes_are_left() -> None:
 
 
 def test_the_same_copies_give_the_same_seed() -> None:
-    entries = (entry(1, 1), producer(2, 1))
+    entries = (entry(1, 1), node(2, 1))
     one = seed_of(recovered(copy(2, *entries), copy(3, *entries)), CONFIGURATION)
     assert one == seed_of(
         recovered(copy(3, *entries), copy(2, *entries)), CONFIGURATION

@@ -59,8 +59,8 @@ class Members:
         leading = [node for node, member in self.all.items() if member.leads]
         return leading[0] if len(leading) == 1 else 0
 
-    def allocate(self) -> None:
-        command = commands.encode(commands.AllocateProducer())
+    def register(self) -> None:
+        command = commands.encode(commands.RegisterNode(1, "host:1", 1))
         self.all[self.leader].execute(b"", command, self.answers.append)
 
 
@@ -98,13 +98,13 @@ def test_a_leader_without_room_hands_over_and_goes_on_when_there_is_some(
 
     with monkeypatch.context() as patch:
         patch.setattr(log, "write", refuse)
-        members.allocate()
+        members.register()
         members.run(1)
         assert members.all[full].lacks_room
         assert members.leader not in (0, full)
         # Whoever asked does not know; whoever asks now is answered.
         assert members.answers.pop().error is not None
-        members.allocate()
+        members.register()
         members.run(0.5)
         assert members.answers.pop().error is None
     members.run(1)

@@ -176,7 +176,6 @@ def _counts(recovered: Recovered) -> dict[str, int]:
         "logs": len(state.logs),
         "streams": len(state.streams),
         "cursors": sum(len(log.cursors) for log in state.logs.values()),
-        "producers": len(state.producers),
     }
 
 

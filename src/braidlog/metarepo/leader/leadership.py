@@ -63,7 +63,6 @@ _UNTOLD = (
     commands.SetCursor,
     commands.DeleteCursor,
     commands.GetCursors,
-    commands.AllocateProducer,
     commands.ChangeFaults,
 )
 """What happens all the time, and what concerns one client alone."""

@@ -38,9 +38,6 @@ from braidlog.wire.results import Done
 
 __all__ = ["about", "offer"]
 
-PRODUCER_EPOCH_SHIFT: Final = 40
-"""Producers of each rescue have numbers of their own."""
-
 _encoder: Final = msgspec.msgpack.Encoder()
 _decoder: Final = msgspec.msgpack.Decoder(StreamConfig)
 
@@ -135,7 +132,6 @@ def _inherit(
         before = decode_state(known.seed)
         state.logs, state.streams = before.logs, before.streams
         state.stream_next = before.stream_next
-        state.producer_next, state.producers = before.producer_next, before.producers
         state.calls = {**before.calls, **state.calls}
         state.orphans = before.orphans
         # Numbers are never given twice, so one below `stream_next` that is not there
@@ -147,9 +143,6 @@ def _inherit(
     # What is missing may have created logs: their numbers must not be given again.
     skipped = 0 if known.complete else STREAMS_MAX
     state.stream_next = max(state.stream_next, max(numbers, default=0) + 1) + skipped
-    if not known.complete:
-        first = (known.epoch << PRODUCER_EPOCH_SHIFT) + 1
-        state.producer_next = max(state.producer_next, first)
     return deleted
 
 

@@ -1,4 +1,4 @@
-"""Commands of clients: cursors and producers."""
+"""Commands of clients: cursors."""
 
 from __future__ import annotations
 
@@ -7,20 +7,18 @@ from braidlog.metarepo.machine.logs import require_log
 from braidlog.metarepo.machine.state import (
     CURSORS_MAX,
     NAME_BYTES_MAX,
-    PRODUCERS_MAX,
     CursorState,
     State,
 )
 from braidlog.wire.commands import (
-    AllocateProducer,
     CursorChange,
     DeleteCursor,
     GetCursors,
     SetCursor,
 )
-from braidlog.wire.results import CursorRow, Cursors, Done, Producer
+from braidlog.wire.results import CursorRow, Cursors, Done
 
-__all__ = ["allocate_producer", "delete_cursor", "get_cursors", "set_cursor"]
+__all__ = ["delete_cursor", "get_cursors", "set_cursor"]
 
 
 def set_cursor(state: State, index: int, command: SetCursor) -> Done:
@@ -73,20 +71,3 @@ def get_cursors(state: State, index: int, command: GetCursors) -> Cursors:
             for name, each in sorted(cursors.items())
         )
     )
-
-
-def allocate_producer(state: State, index: int, command: AllocateProducer) -> Producer:
-    """Apply `AllocateProducer`: a new id, or the next epoch, which fences the last."""
-    producer = command.producer
-    if producer == 0:
-        state.producer_next += 1
-        return Producer(state.producer_next - 1, 1)
-    if not 0 < producer < state.producer_next:
-        msg = f"producer {producer} does not exist"
-        raise NotFoundError(msg)
-    if producer not in state.producers and len(state.producers) >= PRODUCERS_MAX:
-        msg = f"{PRODUCERS_MAX} producers were acquired again"
-        raise TooLargeError(msg, limit=PRODUCERS_MAX)
-    epoch = state.producers.get(producer, 1) + 1
-    state.producers[producer] = epoch
-    return Producer(producer, epoch)

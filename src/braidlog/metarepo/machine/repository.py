@@ -67,7 +67,6 @@ _APPLY: Final[dict[type, Callable[[State, int, Any], Result]]] = {
     commands.Unseal: streams.unseal,
     commands.SetCursor: cursors.set_cursor,
     commands.DeleteCursor: cursors.delete_cursor,
-    commands.AllocateProducer: cursors.allocate_producer,
     commands.GetCursors: cursors.get_cursors,
     commands.ChangeFaults: faults.change,
     commands.OfferReplicas: adoption.offer,

@@ -27,7 +27,6 @@ __all__ = [
     "NAME_BYTES_MAX",
     "NODES_MAX",
     "OPTIONS_BYTES_MAX",
-    "PRODUCERS_MAX",
     "REPLICAS_MAX",
     "STREAMS_MAX",
     "STREAMS_OF_LOG_MAX",
@@ -61,8 +60,6 @@ CALLS_MAX: Final = 4096
 """Results that are remembered for repeated calls."""
 CALL_BYTES_MAX: Final = 1 << 20
 """Bytes of those results: that of a log with many streams is long."""
-PRODUCERS_MAX: Final = 65536
-"""Producers that were acquired more than once."""
 
 
 class NodeState(msgspec.Struct, array_like=True):
@@ -179,9 +176,9 @@ class State(msgspec.Struct, array_like=True):
     logs: dict[bytes, LogState] = msgspec.field(default_factory=dict)
     streams: dict[int, StreamState] = msgspec.field(default_factory=dict)
     stream_next: int = 1
-    producer_next: int = 1
-    producers: dict[int, int] = msgspec.field(default_factory=dict)
-    """Epochs of producers that were acquired more than once."""
+    reserved_number: int = 1
+    """Not used; a state is stored as an array, where what follows keeps its place."""
+    reserved_table: dict[int, int] = msgspec.field(default_factory=dict)
     calls: dict[bytes, bytes] = msgspec.field(default_factory=dict)
     """Results of commands that had an identity, in the order of execution."""
     faults: FaultState | None = None
