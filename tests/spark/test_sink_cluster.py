@@ -104,7 +104,7 @@ def test_a_stream_that_has_forgotten_the_sink(
         attempts = Forgetting(target, tmp_path, stream)
         attempts.seeds = cluster.seeds
         work, parts = attempts.stage(0, 10)
-        append_all = target.append_all
+        append_all = target.ingest.append_all
 
         def half(appends: Any) -> Any:
             for at, (batches, producer, sequence) in appends.items():
@@ -113,10 +113,10 @@ def test_a_stream_that_has_forgotten_the_sink(
                 )
             raise Stop
 
-        target.append_all = half  # type: ignore[method-assign]
+        target.ingest.append_all = half  # type: ignore[method-assign]
         with pytest.raises(Stop):
             run.store(target, Staging(tmp_path), work, parts, once=False)
-        target.append_all = append_all  # type: ignore[method-assign]
+        target.ingest.append_all = append_all  # type: ignore[method-assign]
         for batch in (0, 1):
             attempts.forget(log)
             attempts.store(batch, 10)

@@ -27,7 +27,7 @@ from braidlog.spark.sink.ledger import LostFilesError, protocol
 from braidlog.spark.sink.options import parse_sink
 from braidlog.spark.sink.rows import SCHEMA, Router, timed
 from braidlog.spark.sink.staging import LEFT_AFTER_S, Staging, TaskFiles
-from braidlog.spark.sink.targets import EmbeddedTarget
+from braidlog.spark.sink.targets import target_of
 from braidlog.spark.sink.writers import BatchWriter, Message, StreamWriter
 
 rows = st.lists(
@@ -201,7 +201,7 @@ def node(tmp_path: Path) -> Iterator[braidlog.Store]:
 
 @pytest.fixture
 def attempts(node: braidlog.Store, tmp_path: Path) -> Attempts:
-    target = EmbeddedTarget(node, "out")
+    target = target_of(node, "out")
     return Attempts(target, tmp_path / "staging", node.log("out").describe().stream)
 
 
@@ -230,7 +230,7 @@ def test_a_killed_driver_is_finished_by_the_next(
     forgets: bool,
 ) -> None:
     """Killed inside the append of a batch, and others store a lot before it goes on."""
-    log, target = node.log("out"), attempts.target
+    log, target = node.log("out"), attempts.target.ingest
     for earlier in range(batch):
         attempts.store(earlier, 10)
     append_all = target.append_all
@@ -262,7 +262,7 @@ def test_a_driver_that_gives_up_leaves_what_counts(
     def nothing(_: Any) -> Any:
         raise Stop
 
-    monkeypatch.setattr(attempts.target, "append_all", nothing)
+    monkeypatch.setattr(attempts.target.ingest, "append_all", nothing)
     decided, parts = attempts.stage(0, 10)
     with pytest.raises(Stop):
         run.store(attempts.target, attempts.staging, decided, parts, once=False)
@@ -310,7 +310,7 @@ def test_a_batch_that_lost_its_files_is_finished_by_the_same_run(
     node: braidlog.Store, attempts: Attempts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Killed with 3 of 10 records stored, and then the staged files are gone."""
-    append_all = attempts.target.append_all
+    append_all = attempts.target.ingest.append_all
 
     def some(appends: Any) -> Any:
         for stream, (batches, producer, sequence) in appends.items():
@@ -319,7 +319,7 @@ def test_a_batch_that_lost_its_files_is_finished_by_the_same_run(
         raise Stop
 
     attempts.store(0, 4)
-    monkeypatch.setattr(attempts.target, "append_all", some)
+    monkeypatch.setattr(attempts.target.ingest, "append_all", some)
     with pytest.raises(Stop):
         attempts.store(1, 10)
     monkeypatch.undo()
@@ -348,7 +348,7 @@ def _listed(monkeypatch: pytest.MonkeyPatch) -> None:
 def stopped(attempts: Attempts, batch: int, count: int, stored: int) -> None:
     """Store the beginning of a batch; then the driver is killed."""
     target = attempts.target
-    append_all = target.append_all
+    append_all = target.ingest.append_all
 
     def some(appends: Any) -> Any:
         for stream, (batches, producer, sequence) in appends.items():
@@ -356,10 +356,10 @@ def stopped(attempts: Attempts, batch: int, count: int, stored: int) -> None:
             append_all({stream: (table.to_batches(), producer, sequence)})
         raise Stop
 
-    target.append_all = some
+    target.ingest.append_all = some
     with pytest.raises(Stop):
         attempts.store(batch, count)
-    target.append_all = append_all
+    target.ingest.append_all = append_all
 
 
 @pytest.mark.usefixtures("_listed")

@@ -10,12 +10,13 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import braidlog
 from braidlog.errors import FencedError, InvalidArgumentError
 from braidlog.paths import local_path
 from braidlog.sources.origin import Origin
+from braidlog.store.ingest import StoreIngest
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,16 +27,22 @@ if TYPE_CHECKING:
 __all__ = ["Destination", "Parts"]
 
 
-class Parts(Protocol):
-    """A log to append parts to."""
+class Parts:
+    """A log to append parts to: each has the stream that keys of its hash belong to."""
+
+    def __init__(self, ingest: Ingest | StoreIngest) -> None:
+        """Bind to the log; of a directory, its one stream takes all."""
+        self._ingest = ingest
 
     @property
     def id(self) -> str:
         """Identity of the log."""
+        return self._ingest.log
 
     @property
     def end(self) -> int:
-        """Return the next position, as far as this process knows."""
+        """Return the next position."""
+        return self._ingest.refresh().stop
 
     def next_sequence(self, part: int, producer: Producer) -> int:
         """Return what the producer of a part must send next, 1 if it is unknown.
@@ -43,6 +50,12 @@ class Parts(Protocol):
         Raises:
             FencedError: a later epoch of it has been there.
         """
+        stream = self._ingest.streams[part]
+        found = self._ingest.next_sequence({stream: producer})[stream]
+        if found is None:
+            msg = f"stream {stream} has seen a later epoch of producer {producer.id}"
+            raise FencedError(msg)
+        return found
 
     def append(
         self,
@@ -56,66 +69,6 @@ class Parts(Protocol):
         Raises:
             LogFullError: the log is full; what was before that batch is stored.
         """
-
-
-class _Directory:
-    """A log of a directory: its one stream takes all."""
-
-    def __init__(self, log: braidlog.Log) -> None:
-        self._log = log
-
-    @property
-    def id(self) -> str:
-        return self._log.id
-
-    @property
-    def end(self) -> int:
-        return self._log.end
-
-    def next_sequence(self, part: int, producer: Producer) -> int:
-        return self._log.next_sequence(producer)
-
-    def append(
-        self,
-        part: int,
-        batches: Iterable[pa.RecordBatch],
-        producer: Producer,
-        sequence: int,
-    ) -> None:
-        for rows in batches:
-            self._log.append_arrow(rows, producer=producer, sequence=sequence)
-            sequence += rows.num_rows
-
-
-class _Cluster:
-    """A log of a cluster: a part has the stream that keys of its hash belong to."""
-
-    def __init__(self, ingest: Ingest) -> None:
-        self._ingest = ingest
-
-    @property
-    def id(self) -> str:
-        return self._ingest.log
-
-    @property
-    def end(self) -> int:
-        return self._ingest.refresh().stop
-
-    def next_sequence(self, part: int, producer: Producer) -> int:
-        stream = self._ingest.streams[part]
-        found: int | None = self._ingest.next_sequence({stream: producer})[stream]
-        if found is None:
-            msg = f"stream {stream} has seen a later epoch of producer {producer.id}"
-            raise FencedError(msg)
-        return found
-
-    def append(
-        self,
-        part: int,
-        batches: Iterable[pa.RecordBatch],
-        producer: Producer,
-        sequence: int,
-    ) -> None:
         stream = self._ingest.streams[part]
         done = self._ingest.append_all({stream: (batches, producer, sequence)})
         if (error := done[stream]) is not None:
@@ -176,7 +129,7 @@ class Destination:
             with braidlog.open(self.path, create=None if create else False) as node:
                 if create:
                     node.create_log(self.log, exist_ok=True)
-                yield _Directory(node.log(self.log))
+                yield Parts(StoreIngest(node, self.log))
             return
         origin = Origin(self.log, cluster=self.cluster, ca=self.ca, token=self.token)
         with origin.client() as client:
@@ -187,4 +140,4 @@ class Destination:
             if there != self.streams:
                 msg = f"the log {self.log!r} has {there} streams, not {self.streams}"
                 raise InvalidArgumentError(msg)
-            yield _Cluster(ingest)
+            yield Parts(ingest)

@@ -129,7 +129,7 @@ class _Shell:
             case effects.Propose():
                 return target.ledger.append(effect.entry)
             case effects.Look():
-                return target.end()
+                return target.ingest.refresh().stop
             case effects.CheckFiles():
                 return Staging(effect.staging).missing(effect.files, self._tails)
             case effects.WriteList():
@@ -138,9 +138,11 @@ class _Shell:
             case effects.ReadList():
                 return _files(effect)
             case effects.AskNext():
-                return target.next_sequence(effect.producers)
+                return target.ingest.next_sequence(effect.producers)
             case effects.Find():
-                return target.stored(effect.stream, effect.producer, effect.since)
+                return target.ingest.stored(
+                    effect.stream, effect.producer, effect.since
+                )
             case effects.RemoveBatches():
                 return staging.remove_batches(effect.query, effect.up_to)
             case effects.RemoveAttempt():
@@ -154,7 +156,7 @@ class _Shell:
         appends = {
             each.stream: (_rows(each), each.producer, each.sequence) for each in stores
         }
-        outcomes = self._target.append_all(appends)
+        outcomes = self._target.ingest.append_all(appends)
         return [outcomes[each.stream] for each in stores]
 
     def tidy(self) -> None:
