@@ -54,7 +54,15 @@ Every class has four attributes, which survive pickling:
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, Self
+from dataclasses import dataclass, field
+from typing import (
+    ClassVar,
+    Final,
+    Literal,
+    Self,
+    TypeAlias,
+    dataclass_transform,
+)
 
 __all__ = [
     "AlreadyExistsError",
@@ -99,20 +107,36 @@ __all__ = [
 ]
 
 
-class LogError(Exception):
+_Outcome: TypeAlias = Literal["not_stored", "unknown", "stored"]
+_NOT_STORED: Final[_Outcome] = "not_stored"
+
+
+@dataclass_transform(kw_only_default=True, field_specifiers=(field,))
+class _Declared(Exception):
+    """What a class declares with a type are keyword arguments of its constructor."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if vars(cls).get("__annotations__"):
+            dataclass(kw_only=True, eq=False, repr=False)(cls)
+
+
+class LogError(_Declared):
     """Root of every error that the log raises on purpose."""
 
     retryable: ClassVar[bool] = False
     code: ClassVar[int] = 1
-    hint: str = ""
-    outcome: Literal["not_stored", "unknown", "stored"] = "not_stored"
+    hint = ""
+    outcome = _NOT_STORED
 
-    # Keyword arguments of the subclasses have defaults, because unpickling calls the
-    # class with the message alone and then restores the attributes.
-    def __init__(self, message: str = "") -> None:
-        """Describe what happened; the class adds what to do next."""
-        super().__init__(message)
-        self.message = message
+    # Everything has a default, because unpickling calls the class with the message
+    # alone and then restores the attributes.
+    message: str = field(default="", kw_only=False)
+    """What happened; the class adds what to do next."""
+
+    def __post_init__(self) -> None:
+        """Let exceptions have the message as well."""
+        super().__init__(self.message)
 
     def __str__(self) -> str:
         """Return the message followed by the hint."""
@@ -131,11 +155,8 @@ class UnavailableError(LogError):
     retryable = True
     code = 10
     hint = "Fix what the system reports, then retry"
-
-    def __init__(self, message: str = "", *, path: str = "") -> None:
-        """Name the file the system refused, if there is one."""
-        super().__init__(message)
-        self.path = path
+    path: str = ""
+    """The file that the system refused, if there is one."""
 
 
 class LockedError(UnavailableError):
@@ -157,14 +178,10 @@ class LogFullError(UnavailableError):
 
     code = 12
     hint = "Trim a log or open with a larger wal_bytes_max, then retry"
-
-    def __init__(
-        self, message: str = "", *, path: str = "", used: int = 0, limit: int = 0
-    ) -> None:
-        """Give the bytes in use and the bound."""
-        super().__init__(message, path=path)
-        self.used = used
-        self.limit = limit
+    used: int = 0
+    """Bytes in use."""
+    limit: int = 0
+    """The bound."""
 
 
 class DeadlineError(UnavailableError, TimeoutError):  # noqa: N801, RUF100
@@ -187,12 +204,10 @@ class NotPrimaryError(UnavailableError):
 
     code = 15
     hint = "Refresh the metadata, then send it to the primary"
-
-    def __init__(self, message: str = "", *, primary: int = 0, epoch: int = 0) -> None:
-        """Give the primary and the epoch that this node knows; 0 if none."""
-        super().__init__(message)
-        self.primary = primary
-        self.epoch = epoch
+    primary: int = 0
+    """The primary that this node knows; 0 if none."""
+    epoch: int = 0
+    """Its epoch."""
 
 
 class ConnectionLostError(UnavailableError, ConnectionError):
@@ -208,11 +223,8 @@ class TrimmedError(LogError, IndexError):
 
     code = 20
     hint = "Read from the first position instead"
-
-    def __init__(self, message: str = "", *, first: int = 0) -> None:
-        """Give the first position that can still be read."""
-        super().__init__(message)
-        self.first = first
+    first: int = 0
+    """First position that can still be read."""
 
 
 class LostRecordsError(LogError, IndexError):
@@ -223,12 +235,10 @@ class LostRecordsError(LogError, IndexError):
 
     code = 23
     hint = "Read on from `end`, or with skip_holes=True"
-
-    def __init__(self, message: str = "", *, first: int = 0, end: int = 0) -> None:
-        """Give the positions: from ``first``, before ``end``."""
-        super().__init__(message)
-        self.first = first
-        self.end = end
+    first: int = 0
+    """First lost position."""
+    end: int = 0
+    """Position behind the last of them."""
 
 
 class BeyondEndError(LogError, IndexError):
@@ -237,11 +247,8 @@ class BeyondEndError(LogError, IndexError):
     retryable = True
     code = 21
     hint = "`Log.wait` and `Log.subscribe` wait for it"
-
-    def __init__(self, message: str = "", *, next: int = 0) -> None:  # noqa: A002
-        """Give the position that the next record will get."""
-        super().__init__(message)
-        self.next = next
+    next: int = 0
+    """Position that the next record will get."""
 
 
 class SealedError(LogError):
@@ -279,12 +286,10 @@ class FencedError(LogError):
 
     code = 32
     hint = "Stop this producer: a newer one took over"
-
-    def __init__(self, message: str = "", *, given: int = 0, current: int = 0) -> None:
-        """Give the epoch of the call and the one in force."""
-        super().__init__(message)
-        self.given = given
-        self.current = current
+    given: int = 0
+    """Epoch of the call."""
+    current: int = 0
+    """Epoch in force."""
 
 
 class NodeIdentityError(LogError):
@@ -296,15 +301,11 @@ class NodeIdentityError(LogError):
         "is lost for good, stop the node and run `braidlog node readmit` "
         "with its id"
     )
-
-    def __init__(
-        self, message: str = "", *, node: int = 0, given: str = "", known: str = ""
-    ) -> None:
-        """Name the node, the identity that it shows and the one it is known by."""
-        super().__init__(message)
-        self.node = node
-        self.given = given
-        self.known = known
+    node: int = 0
+    given: str = ""
+    """Identity that the node shows."""
+    known: str = ""
+    """Identity that it is known by."""
 
 
 class InvalidArgumentError(LogError, ValueError):
@@ -318,12 +319,8 @@ class TooLargeError(InvalidArgumentError):
 
     code = 41
     hint = "Split it, or store it elsewhere and append a reference"
-
-    def __init__(self, message: str = "", *, size: int = 0, limit: int = 0) -> None:
-        """Give the size and its limit."""
-        super().__init__(message)
-        self.size = size
-        self.limit = limit
+    size: int = 0
+    limit: int = 0
 
 
 class MetadataFullError(TooLargeError):
@@ -358,12 +355,9 @@ class NotSharedError(NotFoundError):
         "Let the driver and every worker mount the same storage under this path; a log "
         "of a cluster (`cluster=`) is read and written without a shared path"
     )
-
-    def __init__(self, message: str = "", *, path: str = "", worker: str = "") -> None:
-        """Name the path, and the machine of the worker."""
-        super().__init__(message)
-        self.path = path
-        self.worker = worker
+    path: str = ""
+    worker: str = ""
+    """Machine of the worker."""
 
 
 class AlreadyExistsError(InvalidArgumentError):
@@ -385,11 +379,8 @@ class SequenceGapError(InvalidArgumentError):
 
     code = 45
     hint = "Send the expected sequence first"
-
-    def __init__(self, message: str = "", *, expected: int = 0) -> None:
-        """Give the sequence that must come next."""
-        super().__init__(message)
-        self.expected = expected
+    expected: int = 0
+    """Sequence that must come next."""
 
 
 class UnknownProducerError(SequenceGapError):
@@ -416,11 +407,8 @@ class SequenceExpiredError(InvalidArgumentError):
     code = 46
     outcome = "stored"
     hint = "The record is stored: do not send it again"
-
-    def __init__(self, message: str = "", *, first: int = 0) -> None:
-        """Give the oldest sequence whose position is known."""
-        super().__init__(message)
-        self.first = first
+    first: int = 0
+    """Oldest sequence whose position is known."""
 
 
 class UnauthorizedError(InvalidArgumentError, PermissionError):
@@ -436,11 +424,7 @@ class FormatError(LogError):
     """The files are not what this build reads and writes."""
 
     code = 50
-
-    def __init__(self, message: str = "", *, path: str = "") -> None:
-        """Name the file."""
-        super().__init__(message)
-        self.path = path
+    path: str = ""
 
 
 class ForeignFormatError(FormatError):
@@ -458,14 +442,10 @@ class NewerFormatError(FormatError):
 
     code = 52
     hint = "Upgrade braidlog to open it"
-
-    def __init__(
-        self, message: str = "", *, path: str = "", found: int = 0, supported: int = 0
-    ) -> None:
-        """Give the version found and the newest one that this build reads."""
-        super().__init__(message, path=path)
-        self.found = found
-        self.supported = supported
+    found: int = 0
+    """Version found."""
+    supported: int = 0
+    """Newest version that this build reads."""
 
 
 class ProtocolError(LogError):
@@ -496,11 +476,8 @@ class ForeignPeerError(RemoteProtocolError):
         "Check the address, and whether both sides use TLS: `ssl=` of a client, "
         "[security] certificate of a node"
     )
-
-    def __init__(self, message: str = "", *, speaks: str = "") -> None:
-        """Say what the other side speaks: TLS, HTTP, SSH, or nothing that is known."""
-        super().__init__(message)
-        self.speaks = speaks
+    speaks: str = ""
+    """TLS, HTTP, SSH, or nothing that is known."""
 
 
 class InternalError(LogError):
@@ -516,12 +493,9 @@ class CorruptionError(LogError):
 
     code = 60
     hint = "`braidlog repair` shows what would be lost and works on a copy"
-
-    def __init__(self, message: str = "", *, path: str = "", offset: int = 0) -> None:
-        """Name the file and the first byte that cannot be trusted."""
-        super().__init__(message)
-        self.path = path
-        self.offset = offset
+    path: str = ""
+    offset: int = 0
+    """First byte that cannot be trusted."""
 
 
 class MissingFileError(CorruptionError):

@@ -24,7 +24,6 @@ StateDamagedError          a database of a state is damaged: look at ``path``
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
 
 from braidlog.app.findings import Difference, Finding
 from braidlog.errors import (
@@ -65,20 +64,11 @@ class ProcedureError(LogError):
     """The procedure raised an exception; none of its changes remain."""
 
     code = 110
-
-    def __init__(
-        self,
-        message: str = "",
-        *,
-        procedure: str = "",
-        kind: str = "",
-        position: int = 0,
-    ) -> None:
-        """Name the procedure, the type of what it raised, and the command."""
-        super().__init__(message)
-        self.procedure = procedure
-        self.kind = kind
-        self.position = position
+    procedure: str = ""
+    kind: str = ""
+    """Type of what it raised."""
+    position: int = 0
+    """Of the command."""
 
 
 class Abort(ProcedureError):  # noqa: N818, RUF100
@@ -120,7 +110,7 @@ class OutcomeUnknownError(UnavailableError):
 
     code = 114
     hint = "Repeat the call with the same call id; it is executed once"
-    outcome: Literal["not_stored", "unknown"] = "unknown"
+    outcome = "unknown"
 
 
 class EncodingError(InvalidArgumentError):
@@ -128,11 +118,8 @@ class EncodingError(InvalidArgumentError):
 
     code = 115
     hint = "Use None, bool, int, float, str, bytes, list, dict, Decimal, date or UUID"
-
-    def __init__(self, message: str = "", *, path: str = "") -> None:
-        """Say where in the value it is."""
-        super().__init__(message)
-        self.path = path
+    path: str = ""
+    """Where in the value it is."""
 
 
 class ApplicationMismatchError(FormatError):
@@ -190,22 +177,12 @@ class DivergedError(CorruptionError):
         "The partition is stopped. Find what the procedure reads from outside the log,"
         " then restore the partition from a snapshot of a host that agrees"
     )
-
-    def __init__(
-        self,
-        message: str = "",
-        *,
-        position: int = 0,
-        procedure: str = "",
-        component: str = "",
-        partitions: tuple[int, ...] = (),
-    ) -> None:
-        """Name the command and the first component that differs."""
-        super().__init__(message)
-        self.position = position
-        self.procedure = procedure
-        self.component = component
-        self.partitions = partitions
+    position: int = 0
+    """Of the command."""
+    procedure: str = ""
+    component: str = ""
+    """The first that differs."""
+    partitions: tuple[int, ...] = ()
 
 
 class ExecutionError(ClosedError):
@@ -213,11 +190,8 @@ class ExecutionError(ClosedError):
 
     code = 121
     hint = "Fix the cause, then open the host again; acknowledged calls are in the log"
-
-    def __init__(self, message: str = "", *, path: str = "") -> None:
-        """Name the directory whose disk failed, if it was one."""
-        super().__init__(message)
-        self.path = path
+    path: str = ""
+    """Directory whose disk failed, if it was one."""
 
 
 class StateDamagedError(CorruptionError):
@@ -280,11 +254,6 @@ class GivenUpError(ClosedError):
     """
 
     code = 127
-
-    def __init__(
-        self, message: str = "", *, position: int = 0, reason: str = ""
-    ) -> None:
-        """Name the command."""
-        super().__init__(message)
-        self.position = position
-        self.reason = reason
+    position: int = 0
+    """Of the command."""
+    reason: str = ""

@@ -15,11 +15,7 @@ class ForkedError(ClosedError):
         "Stop the node and compare the fault logs of all nodes to find out "
         "which side is right"
     )
-
-    def __init__(
-        self, message: str = "", *, number: tuple[int, int] = (0, 0), path: str = ""
-    ) -> None:
-        """Give the number (epoch, sequence) and the ring that has the other one."""
-        super().__init__(message)
-        self.number = number
-        self.path = path
+    number: tuple[int, int] = (0, 0)
+    """Epoch and sequence."""
+    path: str = ""
+    """The ring that has the other configuration."""

@@ -48,12 +48,9 @@ class NotLeaderError(UnavailableError):
 
     code = 70
     hint = "Ask the leader"
-
-    def __init__(self, message: str = "", *, leader: int = 0, term: int = 0) -> None:
-        """Give the leader, 0 if it is not known, and the term."""
-        super().__init__(message)
-        self.leader = leader
-        self.term = term
+    leader: int = 0
+    """0 if it is not known."""
+    term: int = 0
 
 
 class TailFullError(UnavailableError):
@@ -61,12 +58,10 @@ class TailFullError(UnavailableError):
 
     code = 71
     hint = "Wait until something is committed, then retry"
-
-    def __init__(self, message: str = "", *, used: int = 0, limit: int = 0) -> None:
-        """Give the bytes in the tail and the bound."""
-        super().__init__(message)
-        self.used = used
-        self.limit = limit
+    used: int = 0
+    """Bytes in the tail."""
+    limit: int = 0
+    """The bound."""
 
 
 class ReadsFullError(UnavailableError):
@@ -81,11 +76,8 @@ class TransferringError(UnavailableError):
 
     code = 73
     hint = "Send it to the node that takes over"
-
-    def __init__(self, message: str = "", *, target: int = 0) -> None:
-        """Give the node that is about to lead."""
-        super().__init__(message)
-        self.target = target
+    target: int = 0
+    """Node that is about to lead."""
 
 
 class ChangeRefusedError(UnavailableError):

@@ -30,11 +30,8 @@ class StagedFileError(UnavailableError):
     """A staged file is gone, or is not as its task wrote it."""
 
     code = 141
-
-    def __init__(self, message: str = "", *, path: str = "", file: str = "") -> None:
-        """Name the file, as the ledger does."""
-        super().__init__(message, path=path)
-        self.file = file
+    file: str = ""
+    """Its name in the ledger."""
 
 
 class LostFilesError(CorruptionError):
@@ -46,20 +43,9 @@ class LostFilesError(CorruptionError):
         " records in the same order, the batch is completed with them. Otherwise begin"
         " with another checkpoint or job name, which stores the whole batch again"
     )
-
-    def __init__(
-        self,
-        message: str = "",
-        *,
-        query: str = "",
-        batch: int = 0,
-        files: tuple[str, ...] = (),
-    ) -> None:
-        """Name the batch and its lost files."""
-        super().__init__(message)
-        self.query = query
-        self.batch = batch
-        self.files = files
+    query: str = ""
+    batch: int = 0
+    files: tuple[str, ...] = ()
 
 
 def replace_lost(
