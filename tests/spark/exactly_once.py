@@ -39,7 +39,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import braidlog
-from braidlog.spark.sink.ledger import open_ledger
+from braidlog.spark.sink.ledger.ledger import open_ledger
 
 KEYS: Final = 7
 PER_ROUND: Final = 400

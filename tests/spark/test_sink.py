@@ -14,7 +14,7 @@ from pyspark.sql import functions as f
 
 import braidlog
 from braidlog.spark import register
-from braidlog.spark.sink.ledger import open_ledger
+from braidlog.spark.sink.ledger.ledger import open_ledger
 
 pytestmark = [
     pytest.mark.spark,

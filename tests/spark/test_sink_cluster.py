@@ -13,6 +13,7 @@ from pyspark.sql import functions as f
 import braidlog
 from braidlog import Producer
 from braidlog.client import ClusterLog
+from braidlog.sources.origin import Origin
 from braidlog.spark import register
 from braidlog.spark.sink import run
 from braidlog.spark.sink.options import SinkOptions
@@ -98,7 +99,7 @@ def test_a_stream_that_has_forgotten_the_sink(
     cluster: LocalCluster, log: ClusterLog, tmp_path: Path
 ) -> None:
     """Killed after half of the first batch; forgotten there, and between batches."""
-    options = SinkOptions("", "out", str(tmp_path), cluster=cluster.seeds)
+    options = SinkOptions(Origin("out", cluster=cluster.seeds), str(tmp_path))
     stream = log.describe().streams[1].stream
     with opened(options) as target:
         attempts = Forgetting(target, tmp_path, stream)

@@ -128,8 +128,13 @@ def test_the_home_directory_is_found(home: Path) -> None:
     with braidlog.open("~/data", read_only=True) as node:
         assert node.log("log").options.archive == str(home / "archive")
     sink = parse_sink({"path": "~/data", "log": "log"})
-    assert (sink.path, sink.staging) == (str(home / "data"), f"{home}/data/staging")
-    assert parse_source({"path": "~/data", "log": "log"}).path == str(home / "data")
+    assert (sink.origin.path, sink.staging) == (
+        str(home / "data"),
+        f"{home}/data/staging",
+    )
+    assert parse_source({"path": "~/data", "log": "log"}).origin == Origin(
+        "log", path=str(home / "data")
+    )
     with APP.open("~/host"):
         assert (home / "host" / "log").is_dir()
 

@@ -118,12 +118,12 @@ class TestOptions:
     def test_the_token_of_a_cluster(self) -> None:
         base = {"cluster": "host:7400", "log": "x"}
         environ = {"BRAIDLOG_TOKEN": "secret-e"}
-        assert parse(base).token == ""
-        assert parse(base, environ).token == "secret-e"
+        assert parse(base).origin.token == ""
+        assert parse(base, environ).origin.token == "secret-e"
         given = parse(base | {"token": "secret-o"}, environ)
-        assert given.token == "secret-o"
+        assert given.origin.token == "secret-o"
         assert "secret" not in repr(given)
-        assert parse(BASE, environ).token == ""
+        assert parse(BASE, environ).origin.token == ""
 
     @pytest.mark.parametrize(
         ("text", "expected"),

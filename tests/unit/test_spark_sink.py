@@ -23,7 +23,8 @@ from braidlog.errors import (
     TooLargeError,
 )
 from braidlog.spark.sink import run, targets
-from braidlog.spark.sink.ledger import LostFilesError, protocol
+from braidlog.spark.sink.ledger import protocol
+from braidlog.spark.sink.ledger.lost import LostFilesError
 from braidlog.spark.sink.options import parse_sink
 from braidlog.spark.sink.rows import SCHEMA, Router, timed
 from braidlog.spark.sink.staging import LEFT_AFTER_S, Staging, TaskFiles
@@ -90,10 +91,13 @@ def test_a_row_that_is_no_record_is_named() -> None:
 def test_options() -> None:
     given_options = {"PATH": "data", "log": "x", "checkpointLocation": "c"}
     options = parse_sink(given_options)
-    assert (options.path, options.lock_wait_s) == (str(Path("data").absolute()), 60.0)
+    assert (options.origin.path, options.lock_wait_s) == (
+        str(Path("data").absolute()),
+        60.0,
+    )
     assert options.staging == str(Path("data/staging").absolute())
     assert "secret" not in repr(parse_sink({**CLUSTER, "token": "secret"}))
-    assert parse_sink(CLUSTER, {"BRAIDLOG_TOKEN": "t"}).token == "t"
+    assert parse_sink(CLUSTER, {"BRAIDLOG_TOKEN": "t"}).origin.token == "t"
     for wrong, message in [
         ({}, "needs the option 'log'"),
         ({"log": "x", "path": "a", "cluster": "b"}, "one of 'path'"),

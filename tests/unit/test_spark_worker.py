@@ -141,7 +141,7 @@ def test_another_directory_at_the_same_path_is_not_taken_for_it(data: Path) -> N
 
 def test_a_missing_file_of_authorities_names_the_worker(tmp_path: Path) -> None:
     ca = tmp_path / "ca.pem"
-    options = ReadOptions(log="orders", cluster="127.0.0.1:1", ca=str(ca))
+    options = ReadOptions(Origin("orders", cluster="127.0.0.1:1", ca=str(ca)))
     reader = LogReader(options, ())
     with pytest.raises(NotSharedError, match="does not see") as caught:
         positions(reader, partition_of(Task("", 1, 1, 2)))
@@ -149,7 +149,7 @@ def test_a_missing_file_of_authorities_names_the_worker(tmp_path: Path) -> None:
 
 
 def test_a_missing_package_names_the_worker(tmp_path: Path) -> None:
-    reader = LogReader(ReadOptions(log="orders", cluster="127.0.0.1:1"), ())
+    reader = LogReader(ReadOptions(Origin("orders", cluster="127.0.0.1:1")), ())
     without = (
         "import pickle, sys\n"
         "sys.modules['msgspec'] = None\n"

@@ -13,19 +13,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from braidlog.errors import CorruptionError, NewerFormatError
-from braidlog.spark.sink.ledger import (
+from braidlog.spark.sink.ledger.entries import (
     Batch,
     Done,
     Entry,
     FileList,
-    Ledger,
     Resume,
     StagedFile,
-    State,
     Summary,
     Void,
+    decode,
+    encode,
 )
-from braidlog.spark.sink.ledger.entries import decode, encode
+from braidlog.spark.sink.ledger.ledger import Ledger
+from braidlog.spark.sink.ledger.state import State
 from braidlog.testing import MemoryStore
 
 numbers = st.integers(0, 3)

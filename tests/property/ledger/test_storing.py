@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 
 from braidlog.errors import LogError
-from braidlog.spark.sink.ledger import Batch, Done, State, effects, lost, protocol
-from braidlog.spark.sink.ledger.state import Lane
+from braidlog.spark.sink.ledger import effects, lost, protocol
+from braidlog.spark.sink.ledger.entries import Batch, Done
+from braidlog.spark.sink.ledger.state import Lane, State
 from property.ledger import world
 from property.ledger.world import QUERY, Driver, Row, World
 

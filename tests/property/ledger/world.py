@@ -19,16 +19,10 @@ from braidlog.errors import (
     SequenceGapError,
     UnavailableError,
 )
-from braidlog.spark.sink.ledger import (
-    Batch,
-    FileList,
-    Query,
-    StagedFile,
-    StagedFileError,
-    State,
-)
 from braidlog.spark.sink.ledger import effects as s
-from braidlog.spark.sink.ledger.entries import digest_of
+from braidlog.spark.sink.ledger.entries import Batch, FileList, StagedFile, digest_of
+from braidlog.spark.sink.ledger.lost import StagedFileError
+from braidlog.spark.sink.ledger.state import Query, State
 
 STAGING = "staging"
 

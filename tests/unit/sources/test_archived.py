@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from braidlog.archive.writing import write_file
 from braidlog.errors import InvalidArgumentError, NotFoundError, TrimmedError
 from braidlog.sources.archived import ArchivedSource
 from braidlog.sources.chunks import rechunk
+from braidlog.sources.origin import Origin
 from braidlog.sources.plan import Extent
 from braidlog.sources.source import ALL_STREAMS, LogSource, Look
 from braidlog.spark.source.options import ReadOptions, parse
@@ -31,7 +31,7 @@ from braidlog.spark.source.selection import EVERYTHING
 from braidlog.spark.source.tasks import Order, plan_tasks
 from unit.archive import made
 
-OPTIONS = ReadOptions(log="log", path="d", include_archive=True)
+OPTIONS = ReadOptions(Origin("log", path="d", include_archive=True))
 END = 61
 # Which stream a position is of, and its LLSN there: runs of uneven lengths.
 STREAMS = {p: 1 if p % 7 in (0, 1, 5) or 20 < p < 30 else 2 for p in range(1, END)}
@@ -177,10 +177,10 @@ def test_a_gap_is_said_when_it_is_planned(tmp_path: Path) -> None:
 
 def test_the_option_names_the_archive() -> None:
     given = {"log": "l", "path": "d"}
-    assert not parse(given).include_archive
-    assert parse(given | {"includeArchive": "TRUE"}).archive is None
+    assert parse(given).origin.include_archive is False
+    assert parse(given | {"includeArchive": "TRUE"}).origin.include_archive is True
     found = parse(given | {"includeArchive": "s3://bucket/a"})
-    assert (found.include_archive, found.archive) == (True, "s3://bucket/a")
+    assert found.origin.include_archive == "s3://bucket/a"
     with pytest.raises(InvalidArgumentError, match="raw"):
         parse({"log": "l", "raw": "d", "includeArchive": "true"})
-    assert replace(found, archive=None).include_archive
+    assert found.origin.absolute().include_archive == "s3://bucket/a"

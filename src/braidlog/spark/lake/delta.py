@@ -11,22 +11,12 @@ import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceStreamWriter,
-    DataSourceWriter,
-)
 
 from braidlog.paths import is_uri, local_path
-from braidlog.spark.lake.writers import (
-    DataFile,
-    JobWriter,
-    QueryWriter,
-    refuse_options,
-)
+from braidlog.spark.lake.writers import DataFile, TableSink, refuse_options
 
 __all__ = ["DeltaSink", "DeltaTarget"]
 
@@ -86,7 +76,7 @@ class DeltaTarget:
         return True
 
 
-class DeltaSink(DataSource):  # type: ignore[misc]
+class DeltaSink(TableSink):
     """``format("braidlog_delta")``."""
 
     @classmethod
@@ -94,18 +84,11 @@ class DeltaSink(DataSource):  # type: ignore[misc]
         """Return the name of the format."""
         return "braidlog_delta"
 
-    def _target(self) -> DeltaTarget:
+    def table(self) -> DeltaTarget:
+        """Return the table that the options name."""
         given = refuse_options(self.options, ("path", "job"))
         path = given["path"]
         # delta-rs, Spark and pyarrow agree on URIs only.
         local = not is_uri(path)
         uri = local_path(path, "option 'path'").absolute().as_uri() if local else path
         return DeltaTarget(uri, given.get("job", ""))
-
-    def writer(self, schema: Any, overwrite: bool) -> DataSourceWriter:
-        """Return a writer of rows with this schema, which the table gets if new."""
-        return JobWriter(self._target(), schema, overwrite)
-
-    def streamWriter(self, schema: Any, overwrite: bool) -> DataSourceStreamWriter:
-        """Return a writer for a streaming query; see `writer`."""
-        return QueryWriter(self._target(), schema, overwrite)

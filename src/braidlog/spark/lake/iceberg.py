@@ -13,18 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import pyarrow as pa
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceStreamWriter,
-    DataSourceWriter,
-)
 
-from braidlog.spark.lake.writers import (
-    DataFile,
-    JobWriter,
-    QueryWriter,
-    refuse_options,
-)
+from braidlog.spark.lake.writers import DataFile, TableSink, refuse_options
 
 __all__ = ["IcebergSink", "IcebergTarget"]
 
@@ -76,7 +66,7 @@ class IcebergTarget:
         return True
 
 
-class IcebergSink(DataSource):  # type: ignore[misc]
+class IcebergSink(TableSink):
     """``format("braidlog_iceberg")``."""
 
     @classmethod
@@ -84,7 +74,8 @@ class IcebergSink(DataSource):  # type: ignore[misc]
         """Return the name of the format."""
         return "braidlog_iceberg"
 
-    def _target(self) -> IcebergTarget:
+    def table(self) -> IcebergTarget:
+        """Return the table that the options name."""
         given = refuse_options(self.options, ("table", "catalog", "job"))
         properties = {
             name.removeprefix(_PREFIX): value
@@ -97,11 +88,3 @@ class IcebergSink(DataSource):  # type: ignore[misc]
             properties,
             given.get("job", ""),
         )
-
-    def writer(self, schema: Any, overwrite: bool) -> DataSourceWriter:
-        """Return a writer of rows with this schema, which the table gets if new."""
-        return JobWriter(self._target(), schema, overwrite)
-
-    def streamWriter(self, schema: Any, overwrite: bool) -> DataSourceStreamWriter:
-        """Return a writer for a streaming query; see `writer`."""
-        return QueryWriter(self._target(), schema, overwrite)

@@ -25,6 +25,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
+    DataSource,
     DataSourceArrowWriter,
     DataSourceStreamArrowWriter,
     WriterCommitMessage,
@@ -41,6 +42,7 @@ __all__ = [
     "JobWriter",
     "QueryWriter",
     "Table",
+    "TableSink",
     "refuse_options",
     "seen",
 ]
@@ -206,6 +208,22 @@ class QueryWriter(_Writer, DataSourceStreamArrowWriter):  # type: ignore[misc]
     def commit(self, messages: list[Any], batchId: int) -> None:
         """Make the records of a batch visible, unless they are."""
         self._commit(batchId, messages)
+
+
+class TableSink(DataSource):  # type: ignore[misc]
+    """A format that writes to tables of one kind."""
+
+    def table(self) -> Table:
+        """Return the table that the options name."""
+        raise NotImplementedError
+
+    def writer(self, schema: Any, overwrite: bool) -> JobWriter:
+        """Return a writer of rows with this schema, which the table gets if new."""
+        return JobWriter(self.table(), schema, overwrite)
+
+    def streamWriter(self, schema: Any, overwrite: bool) -> QueryWriter:
+        """Return a writer for a streaming query; see `writer`."""
+        return QueryWriter(self.table(), schema, overwrite)
 
 
 def refuse_options(given: Mapping[str, str], known: Sequence[str]) -> dict[str, str]:

@@ -7,12 +7,13 @@ known is refused with the closest that is.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from braidlog.errors import InvalidArgumentError
 from braidlog.paths import local_path
+from braidlog.sources.origin import Origin
 from braidlog.suggestions import does_not_exist
 
 __all__ = ["LOCK_WAIT_S", "SinkOptions", "parse_sink", "refuse_job"]
@@ -39,12 +40,8 @@ _STAGING: Final = "staging"
 class SinkOptions:
     """Where to write, and where tasks leave what the driver is to append."""
 
-    path: str
-    log: str
+    origin: Origin
     staging: str
-    cluster: str = ""
-    token: str = field(default="", repr=False)
-    ca: str = ""
     job: str = ""
     lock_wait_s: float = LOCK_WAIT_S
 
@@ -68,12 +65,14 @@ def parse_sink(
         )
     token = given.get("token") or (environ or {}).get("BRAIDLOG_TOKEN", "")
     return SinkOptions(
-        path=str(_directory("path", path)) if path else "",
-        log=given["log"],
-        staging=_staging(path, given.get("staging", "")),
-        cluster=cluster,
-        token=token if cluster else "",
-        ca=str(local_path(given["ca"], "option 'ca'")) if given.get("ca") else "",
+        Origin(
+            given["log"],
+            path=str(_directory("path", path)) if path else "",
+            cluster=cluster,
+            ca=str(local_path(given["ca"], "option 'ca'")) if given.get("ca") else "",
+            token=token if cluster else "",
+        ),
+        _staging(path, given.get("staging", "")),
         job=given.get("job", ""),
         lock_wait_s=_seconds("lockWait", given.get("lockwait")),
     )

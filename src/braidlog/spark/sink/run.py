@@ -11,13 +11,9 @@ from typing import Any
 import pyarrow as pa
 
 from braidlog.errors import LogError, TooLargeError
-from braidlog.spark.sink.ledger import (
-    Batch,
-    StagedFile,
-    StagedFileError,
-    effects,
-    protocol,
-)
+from braidlog.spark.sink.ledger import effects, protocol
+from braidlog.spark.sink.ledger.entries import Batch, StagedFile
+from braidlog.spark.sink.ledger.lost import StagedFileError
 from braidlog.spark.sink.rows import timed
 from braidlog.spark.sink.staging import Staging, clock
 from braidlog.spark.sink.targets import Target

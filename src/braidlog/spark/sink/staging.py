@@ -33,8 +33,14 @@ from braidlog import durable
 from braidlog.errors import NotSharedError, UnavailableError
 from braidlog.handover import TAIL_BYTES, here, problem_of, tail_of
 from braidlog.sources.chunks import rechunk
-from braidlog.spark.sink.ledger import FileList, StagedFile, StagedFileError
-from braidlog.spark.sink.ledger.entries import decode_files, digest_of, encode_files
+from braidlog.spark.sink.ledger.entries import (
+    FileList,
+    StagedFile,
+    decode_files,
+    digest_of,
+    encode_files,
+)
+from braidlog.spark.sink.ledger.lost import StagedFileError
 from braidlog.spark.sink.rows import SCHEMA
 
 __all__ = ["LEFT_AFTER_S", "Staging", "TaskFiles"]

@@ -11,8 +11,7 @@ from typing import Final
 import braidlog
 from braidlog.client.blocking import Client, Ingest
 from braidlog.errors import LockedError
-from braidlog.sources.origin import Origin
-from braidlog.spark.sink.ledger import Ledger, open_ledger
+from braidlog.spark.sink.ledger.ledger import Ledger, open_ledger
 from braidlog.spark.sink.options import SinkOptions
 from braidlog.store.ingest import StoreIngest
 from braidlog.store.store import Store
@@ -51,8 +50,9 @@ def opened(options: SinkOptions) -> Iterator[Target]:
         LockedError: another process is the writer of the directory.
         NotFoundError: there is no such directory or log.
     """
-    with _connected(options) if options.cluster else _writer(options) as node:
-        yield target_of(node, options.log)
+    origin = options.origin
+    with origin.client() if origin.cluster else _writer(options) as node:
+        yield target_of(node, origin.log)
 
 
 def streams_of(options: SinkOptions) -> tuple[str, tuple[int, ...]]:
@@ -61,20 +61,14 @@ def streams_of(options: SinkOptions) -> tuple[str, tuple[int, ...]]:
     Raises:
         NotFoundError: there is no such directory or log.
     """
-    if options.cluster:
-        with _connected(options) as client:
-            ingest = client.ingest(options.log)
+    origin = options.origin
+    if origin.cluster:
+        with origin.client() as client:
+            ingest = client.ingest(origin.log)
             return ingest.log, ingest.streams
-    with braidlog.open(options.path, read_only=True) as node:
-        log = node.log(options.log)
+    with braidlog.open(origin.path, read_only=True) as node:
+        log = node.log(origin.log)
         return log.id, (log.describe().stream,)
-
-
-def _connected(options: SinkOptions) -> Client:
-    origin = Origin(
-        options.log, cluster=options.cluster, ca=options.ca, token=options.token
-    )
-    return origin.client()
 
 
 def _writer(options: SinkOptions) -> Store:
@@ -82,7 +76,7 @@ def _writer(options: SinkOptions) -> Store:
     deadline = time.monotonic() + options.lock_wait_s
     while True:
         try:
-            return braidlog.open(options.path, create=False)
+            return braidlog.open(options.origin.path, create=False)
         except LockedError as error:
             if time.monotonic() >= deadline:
                 msg = (

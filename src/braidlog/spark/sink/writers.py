@@ -100,7 +100,7 @@ class _Writer:
         with opened(self.options) as target:
             # What tasks staged for a log belongs into no other one of its name.
             _, _, planned = work.query.rpartition(_AT)
-            check_same(self.options.log, planned, target.ingest.log)
+            check_same(self.options.origin.log, planned, target.ingest.log)
             store(target, Staging(self.options.staging), work, parts, once=once)
 
     def _give_up(self, works: Iterable[Work]) -> None:

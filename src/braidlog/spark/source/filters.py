@@ -90,12 +90,5 @@ def _range(given: Filter, value: Any) -> Range[Any]:
 
 
 def _select(attribute: tuple[str, ...], wanted: Range[Any]) -> Selection:
-    match attribute:
-        case ("position",):
-            return Selection(position=wanted)
-        case ("timestamp",):
-            return Selection(timestamp=wanted)
-        case ("stream",):
-            return Selection(stream=wanted)
-        case _:
-            return Selection(key=wanted)
+    [column] = attribute
+    return Selection(**{column: wanted})

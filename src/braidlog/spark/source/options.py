@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from braidlog.errors import InvalidArgumentError
 from braidlog.paths import local_path
+from braidlog.sources.origin import Origin
 from braidlog.spark.source.selection import EVERYTHING, Range, Selection
 from braidlog.spark.source.tasks import Order
 from braidlog.suggestions import does_not_exist
@@ -68,13 +69,7 @@ _HEX: Final = "hex:"
 class ReadOptions:
     """What to read, of which place; None leaves that side to the log."""
 
-    log: str
-    path: str = ""
-    cluster: str = ""
-    raw: tuple[str, ...] = ()
-    """Directories of nodes that do not run."""
-    token: str = field(default="", repr=False)
-    ca: str = ""
+    origin: Origin
     begin: int | None = None
     """Where to begin: below what was trimmed it is an error, unlike in `selection`."""
     selection: Selection = EVERYTHING
@@ -89,9 +84,6 @@ class ReadOptions:
     bytes_max: int | None = None
     """Of a batch of a streaming query."""
     fail_on_trimmed: bool = True
-    include_archive: bool = False
-    archive: str | None = None
-    """Where the archive is; None is where the log says."""
 
 
 def parse(
@@ -105,14 +97,8 @@ def parse(
     given = {name.lower(): value for name, value in options.items()}
     _refuse_unknown(given)
     _require_place(given)
-    token = given.get("token") or (environ or {}).get("BRAIDLOG_TOKEN", "")
     return ReadOptions(
-        log=given["log"],
-        path=_local("path", given),
-        cluster=given.get("cluster", ""),
-        raw=_paths(given.get("raw")),
-        token=token if given.get("cluster") else "",
-        ca=_local("ca", given),
+        origin=_origin(given, environ or {}),
         begin=_position("from", given.get("from")),
         selection=_selection(given),
         order=_choice("order", given.get("order"), ("stream", "global")),
@@ -132,17 +118,27 @@ def parse(
         ),
         bytes_max=_size("maxBytesPerTrigger", given.get("maxbytespertrigger")),
         fail_on_trimmed=_flag("failOnTrimmed", given.get("failontrimmed"), "true"),
-        **_archive(given),
     )
 
 
-def _archive(given: Mapping[str, str]) -> dict[str, Any]:
+def _origin(given: Mapping[str, str], environ: Mapping[str, str]) -> Origin:
+    cluster = given.get("cluster", "")
+    token = given.get("token") or environ.get("BRAIDLOG_TOKEN", "")
+    return Origin(
+        given["log"],
+        path=_local("path", given),
+        cluster=cluster,
+        raw=_paths(given.get("raw")),
+        ca=_local("ca", given),
+        token=token if cluster else "",
+        include_archive=_archive(given),
+    )
+
+
+def _archive(given: Mapping[str, str]) -> bool | str:
     text = given.get("includearchive", "false").strip()
-    if text.lower() in ("true", "false"):
-        found: dict[str, Any] = {"include_archive": text.lower() == "true"}
-    else:
-        found = {"include_archive": True, "archive": text}
-    if found["include_archive"] and given.get("raw"):
+    found = text.lower() == "true" if text.lower() in ("true", "false") else text
+    if found and given.get("raw"):
         raise InvalidArgumentError(
             "option 'includeArchive' cannot be combined with 'raw': "
             "directories of stopped nodes do not record where the archive "

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from braidlog.errors import NotFoundError
-from braidlog.sources.origin import Origin
 from braidlog.sources.source import LogSource
 from braidlog.spark.source.options import ReadOptions
 
@@ -19,24 +18,14 @@ def open_source(options: ReadOptions) -> LogSource:
         NotFoundError: there is no such directory or log.
         LogError: whatever else keeps it from being read.
     """
-    origin = Origin(
-        options.log,
-        options.path,
-        options.cluster,
-        options.raw,
-        options.ca,
-        options.token,
-        include_archive=options.archive or options.include_archive,
-    )
+    path = options.origin.path
     try:
         # Copies of raw directories are compared by pipelines: a query reads one.
-        return origin.open(compare=False)
+        return options.origin.open(compare=False)
     except NotFoundError as error:
-        if not options.path or Path(options.path).is_absolute():
+        if not path or Path(path).is_absolute():
             raise
-        where = (
-            f" (path is {options.path!r}: Spark resolves it where its JVM was started)"
-        )
+        where = f" (path is {path!r}: Spark resolves it where its JVM was started)"
         raise NotFoundError(error.message + where) from None
 
 

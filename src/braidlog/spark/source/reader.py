@@ -86,8 +86,8 @@ def refuse_trimmed(options: ReadOptions, first: int) -> None:
     if begin is not None and begin < first and options.fail_on_trimmed:
         raise TrimmedError(
             (
-                f"log {options.log!r} was trimmed and begins at position {first}, "
-                f"but option 'from' asks for {begin}"
+                f"log {options.origin.log!r} was trimmed and begins at position "
+                f"{first}, but option 'from' asks for {begin}"
             ),
             first=first,
         )
@@ -114,7 +114,7 @@ def read_task(
     whole = task.stream == ALL_STREAMS
     rows = Rows(columns, selection.behind_plan(streams=whole), options)
     with open_on_worker(options, landmarks) as source:
-        check_same(options.log, task.log, source.id)
+        check_same(options.origin.log, task.log, source.id)
         if not options.fail_on_trimmed:
             task = _kept(source, task)
             if task.begin >= task.end:

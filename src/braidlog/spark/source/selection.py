@@ -12,7 +12,7 @@ Invariants: a row is kept exactly if it is in all ranges; a null is in none of t
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Final, Generic, TypeVar
 
 import pyarrow as pa
@@ -78,22 +78,16 @@ class Selection:
     def within(self, other: Selection) -> Selection:
         """Return what both ask for."""
         return Selection(
-            self.position.within(other.position),
-            self.timestamp.within(other.timestamp),
-            self.stream.within(other.stream),
-            self.key.within(other.key),
+            *(mine.within(getattr(other, name)) for name, mine in self._ranges())
         )
 
     @property
     def columns(self) -> dict[str, Range[Any]]:
         """The ranges that exclude anything, by column."""
-        ranges: dict[str, Range[Any]] = {
-            "position": self.position,
-            "timestamp": self.timestamp,
-            "stream": self.stream,
-            "key": self.key,
-        }
-        return {name: each for name, each in ranges.items() if each}
+        return {name: each for name, each in self._ranges() if each}
+
+    def _ranges(self) -> list[tuple[str, Range[Any]]]:
+        return [(each.name, getattr(self, each.name)) for each in fields(self)]
 
     def behind_plan(self, *, streams: bool) -> Selection:
         """Return what still is to be compared of rows that a plan chose.

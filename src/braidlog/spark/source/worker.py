@@ -35,9 +35,11 @@ _IDENTITY: Final = "IDENTITY"
 
 def landmarks_of(options: ReadOptions) -> tuple[Landmark, ...]:
     """Return how workers recognize the directories that the driver reads."""
-    paths = [options.path] if options.path else options.raw
     # A directory that the driver does not see is its own error, when it plans.
-    found = (landmark_of(Path(path).absolute(), _IDENTITY) for path in paths)
+    found = (
+        landmark_of(Path(path).absolute(), _IDENTITY)
+        for path in options.origin.directories()
+    )
     return tuple(each for each in found if each is not None)
 
 
@@ -62,9 +64,9 @@ def _opened(options: ReadOptions) -> LogSource:
         return open_source(options)
     except FileNotFoundError as error:
         # Only the file of authorities is opened by others than the log itself.
-        raise _unseen(options.ca or str(error.filename)) from error
+        raise _unseen(options.origin.ca or str(error.filename)) from error
     except NotFoundError as error:
-        if not options.include_archive:
+        if not options.origin.include_archive:
             raise
         raise _unseen(error.message) from error
 

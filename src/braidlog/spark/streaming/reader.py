@@ -85,7 +85,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # t
         """
         before = Offset.of(start)
         look = self._look()
-        check_same(self.options.log, before.log, look.id)
+        check_same(self.options.origin.log, before.log, look.id)
         begin, lost = self._begin(before, look)
         end = self._end(look)
         if begin >= end:
@@ -126,7 +126,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # t
     def _identity(self, look: Look) -> str:
         """Return what offsets call the log; empty would be: nothing read yet."""
         # Raw directories do not know it. Nobody deletes the log while no node runs.
-        return look.id or f"raw:{self.options.log}"
+        return look.id or f"raw:{self.options.origin.log}"
 
     def _begin(self, before: Offset, look: Look) -> tuple[int, int]:
         """Return where the next batch begins, and how many positions it skips."""
@@ -139,8 +139,8 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # t
             return look.first, lost
         if self.options.fail_on_trimmed:
             msg = (
-                f"log {self.options.log!r} was trimmed to position {look.first}, "
-                f"but this query has read only up to {before.position}"
+                f"log {self.options.origin.log!r} was trimmed to position "
+                f"{look.first}, but this query has read only up to {before.position}"
             )
             hint = "Pass failOnTrimmed=false to continue after the gap"
             raise TrimmedError(msg, first=look.first).advising(hint)
