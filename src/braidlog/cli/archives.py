@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from braidlog.cli.command import parameters
-from braidlog.cli.command.commands import PlainCommand
+from braidlog.cli.command.commands import PlainCommand, group_of
 from braidlog.cli.command.failures import CORRUPTION, NOT_FOUND, USAGE, Problem
 from braidlog.cli.command.session import Session
 from braidlog.cli.pipelines import Place, subcommand, tell
@@ -22,16 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["archive"]
 
-_DIRECTORY: Final = parameters.LocalPath(file_okay=False)
 
-
-class Archives(click.Group):
-    """A group whose commands need neither directory nor cluster."""
-
-    command_class = PlainCommand
-
-
-@click.group(cls=Archives)
+@click.group(cls=group_of(PlainCommand))
 def archive() -> None:
     """Inspect archives; `pipeline archive` makes them."""
 
@@ -48,7 +40,6 @@ def _opened(location: str) -> Archive:
 
 @archive.command()
 @click.argument("location")
-@click.pass_obj
 def show(session: Session, location: str) -> None:
     """Show the contents of the archive at LOCATION, a directory or a URI."""
     found = _opened(location)
@@ -78,7 +69,6 @@ def show(session: Session, location: str) -> None:
 
 @archive.command("verify")
 @click.argument("location")
-@click.pass_obj
 def verify_(session: Session, location: str) -> None:
     """Read all of the archive at LOCATION and compare it with its manifest."""
     from braidlog.archive import verify
@@ -101,7 +91,7 @@ def verify_(session: Session, location: str) -> None:
 
 @subcommand("archive")
 @click.argument("log")
-@click.argument("directory", type=_DIRECTORY)
+@click.argument("directory", type=parameters.DIRECTORY)
 @click.option("--until", type=parameters.POSITION, help="Last position to archive.")
 @click.option(
     "--trim",

@@ -51,13 +51,12 @@ class Measured:
 )
 @click.option(
     "--directory",
-    type=parameters.LocalPath(exists=True, file_okay=False),
+    type=parameters.FOLDER,
     default=Path(),
     help=(
         "Directory of the temporary log, and so the disk to measure [default: here]."
     ),
 )
-@click.pass_obj
 def bench(session: Session, *, seconds: float, directory: Path) -> None:
     """Measure durable appends and reads.
 

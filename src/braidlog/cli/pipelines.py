@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 __all__ = ["pipeline"]
 
-_DIRECTORY: Final = parameters.LocalPath(file_okay=False)
 _LONG: Final = ("files", "rows", "hashes", "states", "findings")
 """What a person finds in the manifest, and programs in the JSON."""
 
@@ -165,7 +164,7 @@ def subcommand(name: str) -> Callable[[Callable[..., None]], Any]:
             }
             function(session, lambda: place(name, **where), **options)
 
-        made = command(name, kind=EitherCommand)(running(click.pass_obj(call)))
+        made = command(name, kind=EitherCommand)(running(call))
         pipeline.add_command(made)
         return made
 
@@ -177,7 +176,7 @@ Place = Callable[[], contextlib.AbstractContextManager[dict[str, Any]]]
 
 @subcommand("compact")
 @click.argument("log")
-@click.argument("output", type=_DIRECTORY)
+@click.argument("output", type=parameters.DIRECTORY)
 @raw_option
 @archive_options
 @click.option("--until", type=parameters.POSITION, help="Last position to include.")
@@ -215,7 +214,7 @@ def compact_(
 
 @subcommand("replay")
 @click.argument("program", metavar="MODULE:NAME")
-@click.argument("output", type=_DIRECTORY)
+@click.argument("output", type=parameters.DIRECTORY)
 @click.option("--log", "log", metavar="LOG", help="With --cluster or --raw: the log.")
 @raw_option
 @archive_options
@@ -265,7 +264,7 @@ def replay_(
 
 @subcommand("repartition")
 @click.argument("log")
-@click.argument("output", type=_DIRECTORY)
+@click.argument("output", type=parameters.DIRECTORY)
 @raw_option
 @archive_options
 @click.option("--into", metavar="LOG", required=True, help="The log to append to.")
@@ -278,7 +277,7 @@ def replay_(
 )
 @click.option(
     "--into-data",
-    type=_DIRECTORY,
+    type=parameters.DIRECTORY,
     metavar="DIR",
     help="Data directory of the target log.",
 )
@@ -330,13 +329,13 @@ def repartition_(
 
 
 @subcommand("reindex")
-@click.argument("output", type=_DIRECTORY)
+@click.argument("output", type=parameters.DIRECTORY)
 @click.option(
     "--directory",
     "directories",
     multiple=True,
     required=True,
-    type=parameters.LocalPath(exists=True, file_okay=False),
+    type=parameters.FOLDER,
     metavar="DIR",
     help="Data directory of a log or a node. Can be repeated.",
 )
@@ -365,7 +364,7 @@ def reindex_(
 
 @subcommand("audit")
 @click.argument("log")
-@click.argument("output", type=_DIRECTORY)
+@click.argument("output", type=parameters.DIRECTORY)
 @raw_option
 @click.option(
     "--archive",

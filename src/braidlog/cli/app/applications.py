@@ -47,8 +47,6 @@ if TYPE_CHECKING:
 
 __all__ = ["app", "calling", "load", "opened"]
 
-_DIRECTORY = parameters.LocalPath(file_okay=False)
-_FILE = parameters.LocalPath(exists=True, dir_okay=False)
 _NEGATIVE = re.compile(r"-\d+(\.\d+)?([eE][+-]?\d+)?")
 _NOBODY = "check --hosts or BRAIDLOG_HOSTS; `braidlog app run` starts a host"
 
@@ -91,13 +89,15 @@ def load(name: str) -> Application:
 @click.argument("application", metavar="MODULE:APP")
 @click.option(
     "--directory",
-    type=_DIRECTORY,
+    type=parameters.DIRECTORY,
     help="Keep log and state in this directory, for this process only.",
 )
 @click.option(
     "--log", "log_name", help="Log of the cluster [default: the application's name]."
 )
-@click.option("--state", type=_DIRECTORY, help="Directory of this host's state.")
+@click.option(
+    "--state", type=parameters.DIRECTORY, help="Directory of this host's state."
+)
 @click.option(
     "--listen",
     default="",
@@ -141,15 +141,18 @@ def load(name: str) -> Application:
     metavar="NAME=VALUE,...",
     help=("Snapshot settings, for instance soft_bytes=64MiB,snapshots_min=2."),
 )
-@click.option("--certificate", type=_FILE, help="PEM certificate chain of the host.")
-@click.option("--key", type=_FILE, help="PEM private key.")
 @click.option(
-    "--tokens", type=_FILE, help="Tokens and roles, made by `braidlog token create`."
+    "--certificate", type=parameters.FILE, help="PEM certificate chain of the host."
+)
+@click.option("--key", type=parameters.FILE, help="PEM private key.")
+@click.option(
+    "--tokens",
+    type=parameters.FILE,
+    help="Tokens and roles, made by `braidlog token create`.",
 )
 @click.option(
     "--insecure", is_flag=True, help="Listen beyond loopback without TLS and tokens."
 )
-@click.pass_obj
 def run(
     session: Session,
     /,
@@ -313,10 +316,11 @@ class _CallCommand(HostsCommand):
     help=("Allow a read-only procedure to see a state up to this many seconds old."),
 )
 @click.option(
-    "--directory", type=_DIRECTORY, help="Open this directory to make the call."
+    "--directory",
+    type=parameters.DIRECTORY,
+    help="Open this directory to make the call.",
 )
 @app_option
-@click.pass_obj
 def call(
     session: Session,
     /,
@@ -371,7 +375,6 @@ def _value(text: str) -> Any:
 @app.command(cls=HostsCommand)
 @click.option("--watch", is_flag=True, help="Refresh until Ctrl-C.")
 @interval_option
-@click.pass_obj
 def status(session: Session, *, watch: bool, interval: float) -> None:
     """Show the hosts: which one is active, and how far each is behind."""
     with calling(session) as caller:
@@ -433,7 +436,6 @@ def _watch_live(caller: Caller, interval: float) -> None:
 
 @app.command(cls=HostsCommand)
 @host_option
-@click.pass_obj
 def promote(session: Session, *, address: str | None) -> None:
     """Make a host the active one; the former one becomes a standby."""
     with calling(session) as caller:

@@ -24,7 +24,6 @@ _LIST = "`braidlog app hosts --log {log}` lists them"
 
 @click.command(cls=ClusterCommand)
 @click.option("--log", "log_name", required=True, help="Log of the application.")
-@click.pass_obj
 def hosts(session: Session, *, log_name: str) -> None:
     """List the hosts known to a log, including those that are gone.
 
@@ -40,7 +39,6 @@ def hosts(session: Session, *, log_name: str) -> None:
 @click.argument("host")
 @click.option("--log", "log_name", required=True, help="Log of the application.")
 @click.option("--force", is_flag=True, help="Even if it was there a moment ago.")
-@click.pass_obj
 def forget(session: Session, /, host: str, *, log_name: str, force: bool) -> None:
     """Forget a HOST that is gone for good; the first 8 digits of its id are enough.
 

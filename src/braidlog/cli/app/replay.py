@@ -9,7 +9,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -52,10 +52,6 @@ if TYPE_CHECKING:
 
 __all__ = ["replay_", "verify"]
 
-_CHECK: Final = click.Choice(["strict", "report", "off"])
-_RULE: Final = click.Choice(["refuse", "report", "off"])
-_DIRECTORY: Final = parameters.LocalPath(file_okay=False)
-
 
 def _partitions(_: click.Context, __: click.Parameter, text: str | None) -> Any:
     """Return the numbers of ``0-3,7``."""
@@ -74,7 +70,7 @@ def _partitions(_: click.Context, __: click.Parameter, text: str | None) -> Any:
 
 @command("replay", kind=EitherCommand)
 @click.argument("program", metavar="MODULE:NAME")
-@click.argument("state", type=_DIRECTORY)
+@click.argument("state", type=parameters.DIRECTORY)
 @click.option("--log", "log", metavar="LOG", help="With --cluster or --raw: the log.")
 @raw_option
 @click.option(
@@ -114,7 +110,6 @@ def _partitions(_: click.Context, __: click.Parameter, text: str | None) -> Any:
     is_flag=True,
     help=("Compare with each snapshot passed, and with the state of the host."),
 )
-@click.pass_obj
 def replay_(
     session: Session,
     /,
@@ -311,13 +306,13 @@ def _tell(session: Session, done: Replayed, lacks: Lacks | None) -> None:
 @click.option("--log", "log", metavar="LOG", help="With --cluster: the log.")
 @click.option(
     "--state",
-    type=_DIRECTORY,
+    type=parameters.DIRECTORY,
     metavar="DIR",
     help="The databases of the host [default: state in the data directory].",
 )
 @click.option(
     "--work",
-    type=_DIRECTORY,
+    type=parameters.DIRECTORY,
     metavar="DIR",
     help="Keep the replayed state here and resume from it next time.",
 )
@@ -333,7 +328,6 @@ def _tell(session: Session, done: Replayed, lacks: Lacks | None) -> None:
 )
 @click.option("--rounds", type=parameters.Whole(1), hidden=True)
 @environment_option
-@click.pass_obj
 def verify(
     session: Session,
     program: str,

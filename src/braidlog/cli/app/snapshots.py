@@ -10,22 +10,19 @@ from braidlog.cli.app.applications import calling, opened
 from braidlog.cli.command.commands import HostsCommand
 from braidlog.cli.command.failures import USAGE, Problem
 from braidlog.cli.command.options import app_option, host_option
-from braidlog.cli.command.parameters import LocalPath
+from braidlog.cli.command.parameters import DIRECTORY
 from braidlog.cli.command.session import Session
 from braidlog.cli.terminal.output import line
 from braidlog.cli.terminal.progress import meter
 
 __all__ = ["snapshot"]
 
-_DIRECTORY = LocalPath(file_okay=False)
-
 
 @click.command(cls=HostsCommand)
-@click.argument("target", type=_DIRECTORY, required=False)
+@click.argument("target", type=DIRECTORY, required=False)
 @host_option
-@click.option("--directory", type=_DIRECTORY, help="Open this directory to do it.")
+@click.option("--directory", type=DIRECTORY, help="Open this directory to do it.")
 @app_option
-@click.pass_obj
 def snapshot(
     session: Session,
     /,

@@ -37,7 +37,6 @@ def cluster() -> None:
     is_flag=True,
     help="Exit with 8 unless the cluster is ok.",
 )
-@click.pass_obj
 def status(session: Session, *, check: bool) -> None:
     """Show nodes, leader, logs, streams and health, and why it is not ok.
 
@@ -77,7 +76,6 @@ def _show(session: Session, described: dict[str, Any]) -> None:
     show_default=True,
     help="With --wait: longest time to wait.",
 )
-@click.pass_obj
 def health_(session: Session, *, wait: bool, timeout_ms: int) -> None:
     """Check whether all replicas are in sync; exit with 8 if not.
 
@@ -127,7 +125,6 @@ def node() -> None:
 
 
 @node.command("list")
-@click.pass_obj
 def list_(session: Session) -> None:
     """List the nodes and their replicas."""
     with session.client() as client:
@@ -137,7 +134,6 @@ def list_(session: Session) -> None:
 
 @node.command()
 @click.argument("number", metavar="NODE", type=parameters.NODE)
-@click.pass_obj
 def drain(session: Session, number: int) -> None:
     """Move all replicas off NODE.
 
@@ -158,7 +154,6 @@ def drain(session: Session, number: int) -> None:
 
 @node.command()
 @click.argument("number", metavar="NODE", type=parameters.NODE)
-@click.pass_obj
 def undrain(session: Session, number: int) -> None:
     """Let a drained NODE have replicas again."""
     with session.client() as client:
@@ -171,7 +166,6 @@ def undrain(session: Session, number: int) -> None:
 @node.command()
 @click.argument("number", metavar="NODE", type=parameters.NODE)
 @yes_option
-@click.pass_obj
 def remove(session: Session, number: int, *, yes: bool) -> None:
     """Forget an empty NODE.
 
@@ -194,7 +188,6 @@ def remove(session: Session, number: int, *, yes: bool) -> None:
 @click.argument("number", metavar="NODE", type=parameters.NODE)
 @click.option("--off", is_flag=True, help="Remove its vote.")
 @yes_option
-@click.pass_obj
 def voter(session: Session, number: int, *, off: bool, yes: bool) -> None:
     """Make NODE a voter of the metadata repository.
 
@@ -226,7 +219,6 @@ def voter(session: Session, number: int, *, off: bool, yes: bool) -> None:
 @node.command()
 @click.argument("number", metavar="NODE", type=parameters.NODE)
 @yes_option
-@click.pass_obj
 def readmit(session: Session, number: int, *, yes: bool) -> None:
     """Let NODE return with an empty directory, because its own is lost.
 

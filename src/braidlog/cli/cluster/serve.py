@@ -21,7 +21,7 @@ from braidlog.cli.cluster.profiles import PROFILES, Ports, node_settings
 from braidlog.cli.command import parameters
 from braidlog.cli.command.commands import LocalCommand, NodeCommand
 from braidlog.cli.command.failures import LOCKED, USAGE, Problem, explain
-from braidlog.cli.command.parameters import LocalPath
+from braidlog.cli.command.parameters import FILE
 from braidlog.cli.command.session import Session, stopped_by_signals
 from braidlog.cli.terminal.output import line, message, rows
 from braidlog.errors import LockedError
@@ -42,7 +42,7 @@ _log_level = click.option(
 @click.option(
     "--config",
     "-c",
-    type=LocalPath(exists=True, dir_okay=False),
+    type=FILE,
     envvar="BRAIDLOG_CONFIG",
     help="Settings file (TOML) [env: BRAIDLOG_CONFIG].",
 )
@@ -53,7 +53,6 @@ _log_level = click.option(
 )
 @click.option("--lifeline", type=int, hidden=True, help="Stop when this pipe closes.")
 @_log_level
-@click.pass_obj
 def serve(
     session: Session,
     /,
@@ -113,12 +112,11 @@ def serve(
 @click.option(
     "--config",
     "-c",
-    type=LocalPath(exists=True, dir_okay=False),
+    type=FILE,
     help="Settings file (TOML) for all nodes, without [node] and [cluster]; what it"
     " says goes before the profile.",
 )
 @_log_level
-@click.pass_obj
 def up(
     session: Session,
     /,

@@ -28,7 +28,6 @@ def stream() -> None:
 
 @stream.command("list")
 @click.argument("log", required=False)
-@click.pass_obj
 def list_(session: Session, log: str | None) -> None:
     """List all streams, or those of LOG."""
     with session.client() as client:
@@ -41,7 +40,6 @@ def list_(session: Session, log: str | None) -> None:
 @stream.command()
 @click.argument("number", metavar="STREAM", type=parameters.POSITION)
 @yes_option
-@click.pass_obj
 def seal(session: Session, number: int, *, yes: bool) -> None:
     """Stop appends to STREAM.
 
@@ -58,7 +56,6 @@ def seal(session: Session, number: int, *, yes: bool) -> None:
 
 @stream.command()
 @click.argument("number", metavar="STREAM", type=parameters.POSITION)
-@click.pass_obj
 def unseal(session: Session, number: int) -> None:
     """Allow appends to STREAM again."""
     with session.client() as client:
@@ -73,7 +70,6 @@ def unseal(session: Session, number: int) -> None:
 @click.option("--from", "source", type=parameters.NODE, help="Node.")
 @click.option("--to", "target", type=parameters.NODE, help="Node.")
 @click.option("--cancel", is_flag=True, help="Cancel the move in progress.")
-@click.pass_obj
 def move(
     session: Session,
     number: int,

@@ -47,7 +47,6 @@ def token() -> None:
     show_default=True,
     help="Token file of the nodes; created if missing.",
 )
-@click.pass_obj
 def create(session: Session, /, name: str, *, role: str, path: Path) -> None:
     """Create a token and print it once.
 

@@ -68,7 +68,6 @@ _COLORS: Final = {
         " hosts of applications [env: BRAIDLOG_STATUS]."
     ),
 )
-@click.pass_obj
 def top(session: Session, *, once: bool, interval: float, statuses: str | None) -> None:
     """Watch a cluster: nodes, streams, hosts of applications, rates and lags.
 

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import click
 from click.core import ParameterSource
 
-from braidlog.cli.command.parameters import LocalPath
+from braidlog.cli.command.parameters import DIRECTORY, FILE
 from braidlog.cli.command.session import Session
 from braidlog.cli.command.target import Target, token_of
 
@@ -31,7 +31,6 @@ __all__ = [
     "group_of",
 ]
 
-_FILE = LocalPath(exists=True, dir_okay=False)
 _DATA = Path("data")
 _TOO_MANY = re.compile(r"Got unexpected extra arguments? \((.*)\)", re.DOTALL)
 
@@ -39,7 +38,7 @@ _TOO_MANY = re.compile(r"Got unexpected extra arguments? \((.*)\)", re.DOTALL)
 def _data_option() -> click.Option:
     return click.Option(
         ["--data", "-d"],
-        type=LocalPath(file_okay=False),
+        type=DIRECTORY,
         default=_DATA,
         envvar="BRAIDLOG_DATA",
         metavar="DIR",
@@ -78,13 +77,13 @@ def _access_options() -> list[click.Parameter]:
         ),
         click.Option(
             ["--token-file"],
-            type=_FILE,
+            type=FILE,
             envvar="BRAIDLOG_TOKEN_FILE",
             help="File with the token [env: BRAIDLOG_TOKEN_FILE].",
         ),
         click.Option(
             ["--tls-ca"],
-            type=_FILE,
+            type=FILE,
             envvar="BRAIDLOG_TLS_CA",
             help="Connect with TLS; PEM certificates that nodes are checked against"
             " [env: BRAIDLOG_TLS_CA].",
@@ -100,8 +99,29 @@ def _json_option() -> click.Option:
     )
 
 
-class _Counted(click.Command):
-    """A command that says which arguments it takes when it gets too many."""
+class PlainCommand(click.Command):
+    """A command that gets a `Session` first; it shares only how it prints.
+
+    It says which arguments it takes when it gets too many.
+    """
+
+    def __init__(self, *, callback: Callable[..., Any], **settings: Any) -> None:
+        """Add the shared options behind the command's own."""
+        super().__init__(callback=click.pass_obj(callback), **settings)
+        self.params += self.shared()
+
+    def shared(self) -> list[click.Parameter]:
+        """Return the options that every command of the kind has."""
+        return [_json_option()]
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Turn the shared options into the session that the command is passed."""
+        ctx.obj = self.session(ctx)
+        return super().invoke(ctx)
+
+    def session(self, ctx: click.Context) -> Session:
+        """Take the shared options out of the parameters."""
+        return Session(_DATA, ctx.params.pop("as_json"))
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the command line.
@@ -122,24 +142,14 @@ class _Counted(click.Command):
             raise click.UsageError(msg, ctx) from None
 
 
-class Command(_Counted):
-    """A command on a data directory; the shared options become its `Session`."""
+class Command(PlainCommand):
+    """A command on a data directory."""
 
     uses_data: ClassVar[bool] = True
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """Add the shared options behind the command's own."""
-        super().__init__(*args, **kwargs)
-        self.params += self.shared()
-
     def shared(self) -> list[click.Parameter]:
-        """Return the options that every command of the kind has."""
+        """Return the options, that of a cluster only to refuse it."""
         return [_data_option(), _cluster_option(hidden=True), _json_option()]
-
-    def invoke(self, ctx: click.Context) -> Any:
-        """Turn the shared options into the session that the command is passed."""
-        ctx.obj = self.session(ctx)
-        return super().invoke(ctx)
 
     def session(self, ctx: click.Context) -> Session:
         """Take the shared options out of the parameters."""
@@ -169,7 +179,7 @@ class NodeCommand(LocalCommand):
         """Return the options, that of the directory among them."""
         data = click.Option(
             ["--data", "-d"],
-            type=LocalPath(file_okay=False),
+            type=DIRECTORY,
             metavar="DIR",
             help="Data directory, in place of data in [node]"
             " [env: BRAIDLOG_NODE_DATA, or BRAIDLOG_DATA].",
@@ -183,20 +193,6 @@ class NodeCommand(LocalCommand):
         session = super().session(ctx)
         ctx.params["data"] = said
         return session
-
-
-class PlainCommand(_Counted):
-    """A command that needs neither; it shares only how it prints."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """Add the shared option behind the command's own."""
-        super().__init__(*args, **kwargs)
-        self.params.append(_json_option())
-
-    def invoke(self, ctx: click.Context) -> Any:
-        """Pass the command its session."""
-        ctx.obj = Session(_DATA, ctx.params.pop("as_json"))
-        return super().invoke(ctx)
 
 
 class EitherCommand(Command):

@@ -64,7 +64,7 @@ hole_option: Decorator = click.option(
 raw_option: Decorator = click.option(
     "--raw",
     multiple=True,
-    type=parameters.LocalPath(exists=True, file_okay=False),
+    type=parameters.FOLDER,
     metavar="DIR",
     help="Directory of a stopped node. Repeat for each node.",
 )
@@ -90,7 +90,7 @@ environment_option: Decorator = click.option(
 
 snapshots_option: Decorator = click.option(
     "--snapshots",
-    type=parameters.LocalPath(file_okay=False),
+    type=parameters.DIRECTORY,
     metavar="DIR",
     help=(
         "Directory of snapshots to begin from [default: snapshots "

@@ -20,6 +20,9 @@ from braidlog.paths import local_path
 
 __all__ = [
     "COUNT",
+    "DIRECTORY",
+    "FILE",
+    "FOLDER",
     "NODE",
     "OFFSET",
     "POSITION",
@@ -107,6 +110,12 @@ class LocalPath(click.Path):
         except InvalidArgumentError as error:
             self.fail(error.message, param, ctx)
         return super().convert(found, param, ctx)
+
+
+DIRECTORY = LocalPath(file_okay=False)
+FILE = LocalPath(exists=True, dir_okay=False)
+FOLDER = LocalPath(exists=True, file_okay=False)
+"""A directory that is there."""
 
 
 def microseconds(text: str) -> int:

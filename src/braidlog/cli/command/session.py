@@ -6,7 +6,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeAlias
@@ -43,25 +43,13 @@ class Session:
     as_json: bool = False
     cluster: Target | None = None
 
-    @contextmanager
-    def logs(self) -> Iterator[Logs]:
+    def logs(self) -> AbstractContextManager[Logs]:
         """Open the data directory read-only, or connect to the cluster."""
-        if self.cluster is not None:
-            with self.client() as client:
-                yield client
-            return
-        with self.reader() as node:
-            yield node
+        return self.reader() if self.cluster is None else self.client()
 
-    @contextmanager
-    def changing(self, *, create: bool = False) -> Iterator[Logs]:
+    def changing(self, *, create: bool = False) -> AbstractContextManager[Logs]:
         """Open the data directory as its one writer, or connect to the cluster."""
-        if self.cluster is not None:
-            with self.client() as client:
-                yield client
-            return
-        with self.writer(create=create) as node:
-            yield node
+        return self.writer(create=create) if self.cluster is None else self.client()
 
     def look(self) -> Look:
         """Look at the cluster, which takes two seconds at most.
@@ -80,15 +68,15 @@ class Session:
             )
         return self.cluster
 
-    @contextmanager
-    def client(self, *, timeout_s: float | None = None) -> Iterator[Client]:
+    def client(
+        self, *, timeout_s: float | None = None
+    ) -> AbstractContextManager[Client]:
         """Connect to the cluster, whose answers may take `timeout_s`.
 
         Raises:
             Problem: None was named, or no node can be reached.
         """
-        with self._named().connect(timeout_s=timeout_s) as client:
-            yield client
+        return self._named().connect(timeout_s=timeout_s)
 
     @contextmanager
     def source(
@@ -135,15 +123,12 @@ class Session:
             where = {"path": str(self.data)}
         return Origin(log, include_archive=archive, **where)
 
-    @contextmanager
-    def reader(self) -> Iterator[braidlog.Store]:
+    def reader(self) -> braidlog.Store:
         """Open the data directory read-only; any number of processes may."""
         self.require()
-        with braidlog.open(self.data, read_only=True) as node:
-            yield node
+        return braidlog.open(self.data, read_only=True)
 
-    @contextmanager
-    def writer(self, *, create: bool = False) -> Iterator[braidlog.Store]:
+    def writer(self, *, create: bool = False) -> braidlog.Store:
         """Open the data directory as its one writer; make it only if `create`."""
         if not create:
             self.require()
@@ -151,8 +136,7 @@ class Session:
             where = self.data.absolute()
             msg = f"{where} cannot be created, because {where.parent} does not exist"
             raise Problem(msg, f"check --data, or `mkdir -p {where.parent}`", NOT_FOUND)
-        with braidlog.open(self.data) as node:
-            yield node
+        return braidlog.open(self.data)
 
     def require(self) -> None:
         """Refuse a directory that is not there.

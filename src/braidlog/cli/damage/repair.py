@@ -23,15 +23,13 @@ __all__ = ["repair", "verify"]
 
 
 @command()
-@click.pass_context
-def verify(context: click.Context) -> None:
+def verify(session: Session) -> None:
     """Check every checksum and invariant.
 
     Changes nothing. Exits with 5 if it finds damage.
     """
     from braidlog.store import inspect as files
 
-    session: Session = context.obj
     with session.files(), meter("verify", None, unit="bytes") as progress:
         report = files.verify(session.data, progress=progress.at)
     if session.as_json:
@@ -50,7 +48,7 @@ def verify(context: click.Context) -> None:
         if not session.as_json:
             for step in dict.fromkeys(found.next_step for found in report.findings):
                 message(f"hint: {step}")
-        context.exit(failures.CORRUPTION)
+        raise click.exceptions.Exit(failures.CORRUPTION)
 
 
 @command()
@@ -72,7 +70,6 @@ def verify(context: click.Context) -> None:
 )
 @click.option("--dry-run", is_flag=True, help="Only show what would be lost.")
 @yes_option
-@click.pass_obj
 def repair(
     session: Session,
     *,

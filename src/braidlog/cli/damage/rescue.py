@@ -13,7 +13,7 @@ import click
 from braidlog.cli.command import failures, parameters
 from braidlog.cli.command.commands import LocalCommand, command
 from braidlog.cli.command.options import yes_option
-from braidlog.cli.command.parameters import LocalPath
+from braidlog.cli.command.parameters import FILE, FOLDER
 from braidlog.cli.command.session import Session
 from braidlog.cli.damage.rescue_report import (
     STUCK,
@@ -57,7 +57,7 @@ __all__ = ["rescue"]
     "directories",
     nargs=-1,
     metavar="[DIR]...",
-    type=LocalPath(exists=True, file_okay=False),
+    type=FOLDER,
 )
 @click.option(
     "--lost",
@@ -73,15 +73,14 @@ __all__ = ["rescue"]
 )
 @click.option(
     "--streams",
-    type=LocalPath(exists=True, dir_okay=False),
+    type=FILE,
     help="JSON with the replicas of each stream, such as"
     ' {"1": [1, 2]}, instead of what the directories say.',
 )
 @click.option("--write", is_flag=True, help="Write the new epoch to the valid nodes.")
 @yes_option
-@click.pass_context
 def rescue(
-    context: click.Context,
+    session: Session,
     *,
     directories: tuple[Path, ...],
     lost: tuple[int, ...],
@@ -97,7 +96,6 @@ def rescue(
     be stopped. Changes nothing without --write. Exits with 8 if other nodes must be
     present first, with 9 if no decision is safe.
     """
-    session: Session = context.obj
     directories = directories or (session.data,)
     override = _replicas(streams) if streams else None
     with ExitStack() as locks:
@@ -131,7 +129,7 @@ def rescue(
         stopped = "with all nodes stopped, --write makes it so"
         message(f"hint: {STUCK if stuck else stopped}")
     codes = {Wait: failures.WAIT, Refuse: failures.REFUSED}
-    context.exit(codes.get(type(verdict), 0))
+    raise click.exceptions.Exit(codes.get(type(verdict), 0))
 
 
 def _look(directory: Path, *, locked: bool) -> Found:

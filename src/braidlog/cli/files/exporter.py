@@ -63,7 +63,6 @@ _SUFFIXES = {
 @archive_options
 @hole_option
 @click.option("--force", is_flag=True, help="Replace FILE if it exists.")
-@click.pass_obj
 def export(
     session: Session,
     log: str,

@@ -88,7 +88,6 @@ _BATCHES_IN_FLIGHT = 8
     help="Records in a batch at most.",
 )
 @click.option("--create", is_flag=True, help="Create the log if there is none.")
-@click.pass_obj
 def import_(
     session: Session,
     /,

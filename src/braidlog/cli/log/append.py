@@ -76,7 +76,6 @@ class Range:
     ),
 )
 @click.option("--create", is_flag=True, help="Create the log if there is none.")
-@click.pass_obj
 def append(
     session: Session,
     log: str,

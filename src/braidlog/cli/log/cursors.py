@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import click
 
 from braidlog.cli.command import parameters
-from braidlog.cli.command.commands import EitherCommand
+from braidlog.cli.command.commands import EitherCommand, group_of
 from braidlog.cli.command.failures import NOT_FOUND, OUT_OF_RANGE, Problem
 from braidlog.cli.command.session import Session
 from braidlog.cli.terminal.output import facts, line, rows
@@ -23,20 +23,13 @@ if TYPE_CHECKING:
 __all__ = ["cursor"]
 
 
-class Cursors(click.Group):
-    """A group whose commands have the shared options."""
-
-    command_class = EitherCommand
-
-
-@click.group(cls=Cursors)
+@click.group(cls=group_of(EitherCommand))
 def cursor() -> None:
     """Stored positions of readers."""
 
 
 @cursor.command("list")
 @click.argument("log")
-@click.pass_obj
 def list_(session: Session, log: str) -> None:
     """List the cursors of LOG and the lag of each."""
     with session.logs() as store:
@@ -52,7 +45,6 @@ def list_(session: Session, log: str) -> None:
 @cursor.command()
 @click.argument("log")
 @click.argument("name")
-@click.pass_obj
 def get(session: Session, log: str, name: str) -> None:
     """Show the cursor NAME of LOG."""
     with session.logs() as store:
@@ -81,7 +73,6 @@ def get(session: Session, log: str, name: str) -> None:
         " ever [default: unchanged; none for a new cursor]."
     ),
 )
-@click.pass_obj
 def set_(
     session: Session,
     log: str,
@@ -123,7 +114,6 @@ def set_(
 @cursor.command()
 @click.argument("log")
 @click.argument("name")
-@click.pass_obj
 def delete(session: Session, log: str, name: str) -> None:
     """Delete the cursor NAME of LOG."""
     with session.changing() as store:

@@ -10,20 +10,14 @@ from typing import Any
 import click
 
 from braidlog.cli.command import parameters
-from braidlog.cli.command.commands import Command
+from braidlog.cli.command.commands import Command, group_of
 from braidlog.cli.command.session import Session
 from braidlog.cli.terminal.output import facts, rows
 
 __all__ = ["inspect"]
 
 
-class Inspections(click.Group):
-    """A group whose commands have the shared options."""
-
-    command_class = Command
-
-
-@click.group(cls=Inspections)
+@click.group(cls=group_of(Command))
 def inspect() -> None:
     """Show the contents of the data files.
 
@@ -74,7 +68,6 @@ _FRAME = (
 
 
 @inspect.command()
-@click.pass_obj
 def segments(session: Session) -> None:
     """List the segments of the write-ahead log."""
     from braidlog.store import inspect as files
@@ -94,7 +87,6 @@ def segments(session: Session) -> None:
     show_default=True,
     help="Show at most this many frames.",
 )
-@click.pass_obj
 def frames(
     session: Session, segment: int, *, log: str | None, offset: int, limit: int
 ) -> None:
@@ -110,7 +102,6 @@ def frames(
 @click.argument("segment", type=parameters.SEGMENT, required=False)
 @click.option("--log", help="Only this log.")
 @click.option("--samples", is_flag=True, help="Show every sample instead of totals.")
-@click.pass_obj
 def index(
     session: Session, segment: int | None, *, log: str | None, samples: bool
 ) -> None:
@@ -123,7 +114,6 @@ def index(
 
 
 @inspect.command()
-@click.pass_obj
 def manifest(session: Session) -> None:
     """List the edits of the manifest."""
     from braidlog.store import inspect as files
@@ -133,7 +123,6 @@ def manifest(session: Session) -> None:
 
 
 @inspect.command()
-@click.pass_obj
 def state(session: Session) -> None:
     """Show the catalog, streams, producers and cursors as recovery sees them."""
     from braidlog.store import inspect as files

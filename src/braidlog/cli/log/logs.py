@@ -73,7 +73,6 @@ def log() -> None:
         "In a cluster: create the log even if there are fewer nodes than --replication."
     ),
 )
-@click.pass_obj
 def create(session: Session, /, name: str, *, exist_ok: bool, **settings: Any) -> None:
     """Create the log NAME, and the data directory if it does not exist."""
     given = {key: value for key, value in settings.items() if value is not None}
@@ -128,7 +127,6 @@ def _say_what_is_missing(store: Logs, name: str) -> None:
 
 
 @log.command("list")
-@click.pass_obj
 def list_(session: Session) -> None:
     """List the logs with their ranges."""
     with session.logs() as store:
@@ -137,7 +135,6 @@ def list_(session: Session) -> None:
 
 @log.command()
 @click.argument("name")
-@click.pass_obj
 def describe(session: Session, name: str) -> None:
     """Show settings and state of the log NAME."""
     with session.logs() as store:
@@ -177,7 +174,6 @@ def describe(session: Session, name: str) -> None:
     is_flag=True,
     help=("In a cluster: even if there are fewer nodes than --replication."),
 )
-@click.pass_obj
 def set_(
     session: Session,
     /,
@@ -214,7 +210,6 @@ def set_(
 @log.command()
 @click.argument("name")
 @yes_option
-@click.pass_obj
 def delete(session: Session, name: str, *, yes: bool) -> None:
     """Delete the log NAME with all of its records."""
     with session.changing() as store:

@@ -68,7 +68,6 @@ def layout_options(function: Callable[..., None]) -> Callable[..., None]:
 @archive_options
 @hole_option
 @layout_options
-@click.pass_obj
 def read(
     session: Session,
     /,
@@ -138,7 +137,6 @@ def read(
     help=("With --follow: stop after this many seconds without a record."),
 )
 @layout_options
-@click.pass_obj
 def tail(
     session: Session,
     log: str,
@@ -146,9 +144,7 @@ def tail(
     count: int,
     follow: bool,
     timeout: float | None,
-    layout: str,
-    binary: Any,
-    delimiter: bytes,
+    **layout: Any,
 ) -> None:
     """Print the last records, follow the log.
 
@@ -162,7 +158,7 @@ def tail(
         records = (
             source.subscribe(begin, timeout=timeout) if follow else source.read(begin)
         )
-        _print(session, records, layout, binary, delimiter, flush=follow)
+        _print(session, records, **layout, flush=follow)
 
 
 def _print(

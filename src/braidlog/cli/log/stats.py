@@ -16,7 +16,6 @@ __all__ = ["stats"]
 
 @command()
 @click.argument("log", required=False)
-@click.pass_obj
 def stats(session: Session, log: str | None) -> None:
     """Show the figures of all logs, or of one LOG."""
     with session.reader() as store:

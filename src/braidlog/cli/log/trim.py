@@ -25,7 +25,6 @@ __all__ = ["trim"]
     "--keep", type=parameters.COUNT, help="Keep this many of the last records."
 )
 @yes_option
-@click.pass_obj
 def trim(
     session: Session,
     log: str,
