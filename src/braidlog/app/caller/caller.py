@@ -165,10 +165,8 @@ class AsyncCaller(AsyncClosable):
             int((checked_timeout(stale) or 0) * 1_000_000),
             behind or 0,
         )
-        given, body = await self._ask(message, payload, within)
-        if not isinstance(given, CallResult):
-            msg = f"the host answered Call with {type(given).__name__}"
-            raise RemoteProtocolError(msg)
+        found, body = await self._ask(message, payload, within)
+        given = _answer(Call, found, CallResult)
         return Outcome(
             given.position,
             call,
@@ -262,7 +260,7 @@ class AsyncCaller(AsyncClosable):
         seconds = _COPY_S if hashes else None
         within = seconds or self._settings.timeout_s
         given, _ = await self._ask(GetAppStatus(hashes), b"", within, seconds)
-        return _status(given)
+        return _answer(GetAppStatus, given, AppStatus)
 
     async def statuses(self) -> dict[str, AppStatus | LogError]:
         """Return the status of each host by address, or the error that it gave."""
@@ -271,7 +269,7 @@ class AsyncCaller(AsyncClosable):
             within = self._settings.attempt_timeout_s
             try:
                 given, _ = await self._links.ask(address, GetAppStatus(), within=within)
-                return _status(given)
+                return _answer(GetAppStatus, given, AppStatus)
             except LogError as error:
                 return error
 
@@ -287,7 +285,7 @@ class AsyncCaller(AsyncClosable):
         """
         where = address or self._seeds[0]
         given, _ = await self._links.ask(where, Promote(), within=_PROMOTE_S)
-        return _status(given)
+        return _answer(GetAppStatus, given, AppStatus)
 
     async def take_snapshot(
         self,
@@ -310,10 +308,8 @@ class AsyncCaller(AsyncClosable):
         job = 0
         while True:
             asked = TakeSnapshot(job)
-            given, _ = await self._links.ask(where, asked, within=_PROMOTE_S)
-            if not isinstance(given, SnapshotProgress):
-                msg = f"the host answered TakeSnapshot with {type(given).__name__}"
-                raise RemoteProtocolError(msg)
+            found, _ = await self._links.ask(where, asked, within=_PROMOTE_S)
+            given = _answer(TakeSnapshot, found, SnapshotProgress)
             if progress is not None:
                 progress(given.done, given.total)
             if given.number:
@@ -331,10 +327,7 @@ class AsyncCaller(AsyncClosable):
 
         async def part(asked: FetchSnapshot) -> tuple[SnapshotPart, bytes]:
             given, data = await self._links.ask(address, asked, within=_COPY_S)
-            if not isinstance(given, SnapshotPart):
-                msg = f"the host answered FetchSnapshot with {type(given).__name__}"
-                raise RemoteProtocolError(msg)
-            return given, bytes(data)
+            return _answer(FetchSnapshot, given, SnapshotPart), bytes(data)
 
         made, data = await part(FetchSnapshot())
         for partition, size in enumerate(made.sizes):
@@ -353,10 +346,10 @@ class AsyncCaller(AsyncClosable):
                 offset += len(data)
 
 
-def _status(given: Message) -> AppStatus:
-    if not isinstance(given, AppStatus):
-        msg = f"the host answered GetAppStatus with {type(given).__name__}"
-        raise RemoteProtocolError(msg)
+def _answer(asked: type[Message], given: Message, kind: type[T]) -> T:
+    if not isinstance(given, kind):
+        name = type(given).__name__
+        raise RemoteProtocolError(f"the host answered {asked.__name__} with {name}")
     return given
 
 

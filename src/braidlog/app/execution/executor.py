@@ -206,19 +206,9 @@ class Executor:
         home = books[0]
         kept = home.find(entry.call)
         if kept is not None:
-            return Outcome(
-                kept.position,
-                kept.call,
-                kept.procedure,
-                Status(kept.status),
-                kept.body,
-                kept.digest,
-                repeated=True,
-            )
+            return _again(kept)
         if int.from_bytes(entry.call[:7], "big") <= home.progress.forgotten:
-            return Outcome(
-                position, entry.call, entry.procedure, Status.EXPIRED, b"", b""
-            )
+            return _without_result(position, entry, Status.EXPIRED)
         for book in books:
             book.begin()
         if isinstance(entry, Command):
@@ -284,7 +274,7 @@ class Executor:
     ) -> Outcome:
         now = max(timestamp, *[book.progress.time for book in books])
         if entry.base != [book.progress.last for book in books]:
-            return Outcome(position, entry.call, entry.procedure, Status.VOID, b"", b"")
+            return _without_result(position, entry, Status.VOID)
         for book, changes in zip(books, entry.changes, strict=True):
             book.state.mark()
             book.state.apply(changes)
@@ -386,7 +376,7 @@ class Executor:
         cause = next(b.progress.stopped for b in books if b.progress.stopped)
         for book in books:
             book.stop(cause[0], cause[1], cause[2], position - 1)
-        return Outcome(position, entry.call, entry.procedure, Status.STOPPED, b"", b"")
+        return _without_result(position, entry, Status.STOPPED)
 
     # -- beside the log ----------------------------------------------------------
 
@@ -414,15 +404,7 @@ class Executor:
         books = self._touched(numbers)
         kept = books[0].find(call)
         if kept is not None:
-            return Outcome(
-                kept.position,
-                call,
-                kept.procedure,
-                Status(kept.status),
-                kept.body,
-                kept.digest,
-                repeated=True,
-            )
+            return _again(kept)
         for book in books:
             book.begin()
         now = max(now, *[book.progress.time for book in books])
@@ -508,3 +490,15 @@ class Executor:
             yield
         except self._state.failures as error:
             raise self._state.explained(error, doing) from error
+
+
+def _again(kept: StoredResult) -> Outcome:
+    """Return the outcome of a call that was executed before."""
+    position, call, procedure, status, body, digest = kept
+    return Outcome(
+        position, call, procedure, Status(status), body, digest, repeated=True
+    )
+
+
+def _without_result(position: int, entry: Command | Effect, status: Status) -> Outcome:
+    return Outcome(position, entry.call, entry.procedure, status, b"", b"")
