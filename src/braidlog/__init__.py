@@ -51,8 +51,7 @@ def __getattr__(name: str) -> object:
     elif name in _LATE:
         found = getattr(_importlib.import_module(_LATE[name]), name)
     else:
-        msg = f"module {__name__!r} has no attribute {name!r}"
-        raise AttributeError(msg)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = found
     return found
 

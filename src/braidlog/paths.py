@@ -55,8 +55,7 @@ def local_path(path: StrPath, what: str = "the path") -> Path:
         return Path(text).expanduser()
     except RuntimeError:
         user = text.partition("/")[0]
-        msg = (
+        raise InvalidArgumentError(
             f"{what} begins with {user}, but no user has that name; write "
             f"'./{user}' for a directory here"
-        )
-        raise InvalidArgumentError(msg) from None
+        ) from None

@@ -79,8 +79,7 @@ class Producer:
             number = getattr(self, name)
             if not isinstance(number, int) or isinstance(number, bool):
                 kind = type(number).__name__
-                msg = f"Producer: {name} must be an int, not {kind}"
-                raise TypeError(msg)
+                raise TypeError(f"Producer: {name} must be an int, not {kind}")
             if not low <= number < high:
                 msg = f"Producer: {name} must be from {low} to {high - 1}, got {number}"
                 raise InvalidArgumentError(msg)

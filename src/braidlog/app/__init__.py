@@ -96,5 +96,4 @@ def __getattr__(name: str) -> object:
         from braidlog.app.caller import caller
 
         return getattr(caller, name)
-    msg = f"module {__name__!r} has no attribute {name!r}"
-    raise AttributeError(msg)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

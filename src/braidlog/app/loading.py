@@ -24,11 +24,10 @@ def load_application(name: str, *, path: str = "") -> Application:
     """
     module, colon, attribute = name.partition(":")
     if not colon or not module or not attribute:
-        msg = (
+        raise InvalidArgumentError(
             f"{name!r} does not name an application: write MODULE:APP, for "
             "example shop.orders:app"
         )
-        raise InvalidArgumentError(msg)
     if path and path not in sys.path:
         sys.path.insert(0, path)
     try:

@@ -137,10 +137,9 @@ def parameters(function: Callable[..., Any]) -> inspect.Signature:
     del others[0]
     for parameter in others:
         if parameter.kind is not parameter.POSITIONAL_OR_KEYWORD:
-            msg = (
+            raise InvalidArgumentError(
                 f"parameter {parameter.name!r} of {function.__name__} must be an "
                 "ordinary parameter (not *args, **kwargs, keyword-only or "
                 "positional-only): only those have a fixed place in the log"
             )
-            raise InvalidArgumentError(msg)
     return inspect.Signature(others)

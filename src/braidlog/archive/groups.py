@@ -83,10 +83,9 @@ class _Window(io.RawIOBase):
         begin = self._at - self._offset
         end = len(self._data) if size < 0 else begin + size
         if begin < 0 or end > len(self._data):
-            msg = (
+            raise ValueError(
                 f"bytes {self._at} to {self._offset + end} belong to another row group"
             )
-            raise ValueError(msg)
         self._at = self._offset + end
         return self._data[begin:end]
 

@@ -121,11 +121,9 @@ class Manifest:
             msg = f"generation {self.generation} of {len(self.files)} files"
             raise InvalidArgumentError(msg)
         if not re.fullmatch(r"[0-9a-f]{32}", self.log_id):
-            msg = f"{self.log_id!r} is not the id of a log"
-            raise InvalidArgumentError(msg)
+            raise InvalidArgumentError(f"{self.log_id!r} is not the id of a log")
         if outside := [f.path for f in self.files if not _DATA_FILE.fullmatch(f.path)]:
-            msg = f"{outside[0]!r} is not the name of a data file"
-            raise InvalidArgumentError(msg)
+            raise InvalidArgumentError(f"{outside[0]!r} is not the name of a data file")
         _check_files(self.files)
 
     @property
@@ -156,24 +154,21 @@ def _check_files(files: tuple[ArchivedFile, ...]) -> None:
     position, reached = files[0].begin, dict[int, int]()
     for file in files:
         if file.begin != position or file.end <= file.begin or file.begin < 1:
-            msg = (
+            raise InvalidArgumentError(
                 f"{file.path} has positions {file.begin} to {file.end}, "
                 f"{position} comes next"
             )
-            raise InvalidArgumentError(msg)
         if sum(part.end - part.begin for part in file.streams) != file.rows:
-            msg = (
+            raise InvalidArgumentError(
                 f"the LLSN ranges of {file.path} do not add up to its {file.rows} "
                 "records"
             )
-            raise InvalidArgumentError(msg)
         for part in file.streams:
             if part.begin != reached.get(part.stream, part.begin):
-                msg = (
+                raise InvalidArgumentError(
                     f"{file.path} has LLSN {part.begin} of stream {part.stream}, "
                     f"{reached[part.stream]} comes next"
                 )
-                raise InvalidArgumentError(msg)
             reached[part.stream] = part.end
         position = file.end
 
@@ -270,11 +265,10 @@ def _manifest(body: dict[str, Any]) -> Manifest:
     rest = {name: body[name] for name in ("log", "log_id", "generation", "job")}
     found = _typed(Manifest, rest | {"files": tuple(files)})
     if (found.begin, found.end) != (body["begin"], body["end"]):
-        msg = (
+        raise InvalidArgumentError(
             f"it has positions {found.begin} to {found.end}, which differs "
             "from what it says"
         )
-        raise InvalidArgumentError(msg)
     return found
 
 
@@ -292,6 +286,5 @@ def _typed(kind: type[T], values: dict[str, Any]) -> T:
     made = kind(**values)
     for name, hint in get_type_hints(kind).items():
         if not isinstance(getattr(made, name), get_origin(hint) or hint):
-            msg = f"{name} is {getattr(made, name)!r}"
-            raise InvalidArgumentError(msg)
+            raise InvalidArgumentError(f"{name} is {getattr(made, name)!r}")
     return made

@@ -133,12 +133,11 @@ class Place:
 
         if isinstance(self.system, fs.LocalFileSystem):
             return Path(self.root)
-        msg = (
+        raise InvalidArgumentError(
             f"an archive at {self.location} can only be read, because two "
             "archivers could publish the same generation there: archive to a "
             "directory, and copy it there"
         )
-        raise InvalidArgumentError(msg)
 
     def create(self, name: str, data: bytes, attempt: str) -> None:
         """Create a file in one step, durable on return.

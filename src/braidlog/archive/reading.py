@@ -199,8 +199,7 @@ class Archive:
         begin = self.begin if begin is None else begin
         stop = self.end if end is None else min(end, self.end)
         if begin < 0 or stop < 0:
-            msg = f"positions begin at 1, got {min(begin, stop)}"
-            raise InvalidArgumentError(msg)
+            raise InvalidArgumentError(f"positions begin at 1, got {min(begin, stop)}")
         if begin < self.begin:
             msg = f"the archive at {self.location} begins at position {self.begin}"
             raise TrimmedError(msg, first=self.begin)
@@ -234,8 +233,7 @@ class Archive:
             with self.place.open(file.path) as raw:
                 yield CheckedFile(raw, file, path)
         except FileNotFoundError:
-            msg = f"{path} no longer exists"
-            raise ArchiveDamagedError(msg, path=path) from None
+            raise ArchiveDamagedError(f"{path} no longer exists", path=path) from None
         except OSError as error:
             raise UnavailableError(f"{path}: {error}", path=path) from error
 
@@ -338,8 +336,7 @@ def open_archive(location: Location, *, log_id: str | None = None) -> Archive:
 
 def _check_log(place: Place, manifest: Manifest, log_id: str) -> None:
     if manifest.log_id != log_id:
-        msg = (
+        raise InvalidArgumentError(
             f"the archive at {place.location} belongs to log {manifest.log!r} "
             f"with id {manifest.log_id!r}, not to the one with id {log_id!r}"
         )
-        raise InvalidArgumentError(msg)

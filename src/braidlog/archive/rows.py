@@ -93,8 +93,7 @@ def chosen_columns(columns: Sequence[str] | None) -> list[str]:
         msg = f"column {unknown[0]!r} does not exist (there are: {', '.join(COLUMNS)})"
         raise InvalidArgumentError(msg)
     if len(set(names)) < len(names):
-        msg = f"columns names a column twice: {', '.join(names)}"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(f"columns names a column twice: {', '.join(names)}")
     return names
 
 

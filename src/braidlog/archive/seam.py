@@ -44,8 +44,7 @@ def bounds(
     if begin < 0 or stop < 0:
         raise InvalidArgumentError(f"positions begin at 1, got {min(begin, stop)}")
     if begin > log.stop:
-        msg = f"position {begin} is not written yet"
-        raise BeyondEndError(msg, next=log.stop)
+        raise BeyondEndError(f"position {begin} is not written yet", next=log.stop)
     return begin, stop
 
 

@@ -31,11 +31,10 @@ class Tally:
         """
         positions = batch["position"]
         if _gap(positions, self.position):
-            msg = (
+            raise CorruptionError(
                 f"positions from {positions[0]} on do not continue without a gap "
                 f"at {self.position}"
             )
-            raise CorruptionError(msg)
         self.position += batch.num_rows
         times = pc.min_max(batch["timestamp"].cast(pa.int64())).as_py()
         low, high = self.times or (times["min"], times["max"])
@@ -47,11 +46,10 @@ class Tally:
         llsns = batch["llsn"].filter(pc.equal(batch["stream"], stream))
         begin, end = self._streams.get(stream, (llsns[0].as_py(),) * 2)
         if _gap(llsns, end):
-            msg = (
+            raise CorruptionError(
                 f"LLSNs from {llsns[0]} on of stream {stream} do not continue "
                 f"without a gap at {end}"
             )
-            raise CorruptionError(msg)
         self._streams[stream] = begin, end + len(llsns)
 
     def ranges(self) -> tuple[StreamRange, ...]:

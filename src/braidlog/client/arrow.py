@@ -33,11 +33,10 @@ def log_schema(columns: Sequence[str] | None = None) -> pa.Schema:
         return schema
     unknown = [name for name in columns if name not in schema.names]
     if unknown:
-        msg = (
+        raise InvalidArgumentError(
             f"column {unknown[0]!r} does not exist (there are: "
             f"{', '.join(schema.names)})"
         )
-        raise InvalidArgumentError(msg)
     if len(set(columns)) < len(columns):
         msg = f"columns names a column twice: {', '.join(columns)}"
         raise InvalidArgumentError(msg)
@@ -57,21 +56,18 @@ def columns_of(data: Any) -> Columns:
         table = pa.Table.from_batches([pa.record_batch(data)])
     else:
         kind = type(data).__name__
-        msg = f"{kind} has neither __arrow_c_stream__ nor __arrow_c_array__"
-        raise TypeError(msg)
+        raise TypeError(f"{kind} has neither __arrow_c_stream__ nor __arrow_c_array__")
     _check_names(table.column_names)
     values = _binary(table, "value")
     if None in values:
-        msg = f"value {values.index(None)} is null"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(f"value {values.index(None)} is null")
     count = len(values)
     keys = _binary(table, "key") if "key" in table.column_names else [None] * count
     times: list[int | None] = [None] * count
     if "timestamp" in table.column_names:
         times = _cast(_microseconds(table["timestamp"]), pa.int64(), "timestamp")
         if None in times:
-            msg = f"timestamp {times.index(None)} is null"
-            raise InvalidArgumentError(msg)
+            raise InvalidArgumentError(f"timestamp {times.index(None)} is null")
     headers: list[Any] = [None] * count
     if "headers" in table.column_names:
         kind = pa.map_(pa.string(), pa.binary())
@@ -85,10 +81,9 @@ def _check_names(names: list[str]) -> None:
             msg = "the log assigns column 'position' itself: drop it from the data"
             raise InvalidArgumentError(msg)
         if name not in _APPENDED or names.count(name) > 1:
-            msg = (
+            raise InvalidArgumentError(
                 f"column {name!r} occurs twice, or is not one of {', '.join(_APPENDED)}"
             )
-            raise InvalidArgumentError(msg)
     if "value" not in names:
         msg = f"the data has no column 'value' (it has: {', '.join(names)})"
         raise InvalidArgumentError(msg)
@@ -109,9 +104,8 @@ def _cast(column: Any, kind: Any, name: str) -> list[Any]:
     try:
         found: list[Any] = column.cast(kind).to_pylist()
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        msg = (
+        raise InvalidArgumentError(
             f"column {name!r} of type {column.type} cannot be converted to "
             f"{kind}: {error}"
-        )
-        raise InvalidArgumentError(msg) from error
+        ) from error
     return found

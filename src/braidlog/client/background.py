@@ -170,8 +170,7 @@ class BackgroundLoop:
             if self._thread.is_alive() and not self._ended:
                 return asyncio.run_coroutine_threadsafe(call, self._loop)
         call.close()
-        msg = "the client is closed"
-        raise ClosedError(msg)
+        raise ClosedError("the client is closed")
 
     def post(self, function: Callable[[], object]) -> None:
         """Call a function on the loop, soon.
@@ -182,8 +181,7 @@ class BackgroundLoop:
         try:
             self._loop.call_soon_threadsafe(function)
         except RuntimeError as error:
-            msg = "the client is closed"
-            raise ClosedError(msg) from error
+            raise ClosedError("the client is closed") from error
 
     def close(self) -> None:
         """End the loop and its thread. Idempotent."""

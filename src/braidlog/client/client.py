@@ -154,11 +154,10 @@ class AsyncClient(AsyncClosable):
             msg = f"{what} must be at least 1, got {min(streams, replication)}"
             raise InvalidArgumentError(msg)
         if not 0 < min_replicas <= replication:
-            msg = (
+            raise InvalidArgumentError(
                 f"min_replicas must be from 1 to the {replication} of replication, "
                 f"got {min_replicas}"
             )
-            raise InvalidArgumentError(msg)
         extra: dict[str, Any] = {KEY_STREAMS: streams}
         age = retention_of(retention_ms)
         options = LogOptions(compression, age, retention_bytes, extra)

@@ -84,12 +84,11 @@ class ClientSettings:
                 msg = f"{name} must be greater than 0, got {value}"
                 raise InvalidArgumentError(msg)
         if self.record_bytes_max > self.outstanding_bytes_max:
-            msg = (
+            raise InvalidArgumentError(
                 f"outstanding_bytes_max = {self.outstanding_bytes_max} must be at "
                 f"least record_bytes_max = {self.record_bytes_max}, to hold the "
                 "largest record"
             )
-            raise InvalidArgumentError(msg)
         if self.in_flight_max > IN_FLIGHT_MAX:
             msg = f"in_flight_max must be at most {IN_FLIGHT_MAX}"
             raise InvalidArgumentError(f"{msg}, got {self.in_flight_max}")

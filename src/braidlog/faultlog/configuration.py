@@ -66,8 +66,7 @@ class Configuration:
             raise TooLargeError(msg, size=len(self.members), limit=MEMBERS_MAX)
         if not 0 < self.epoch <= _NUMBER_MAX or not 0 <= self.sequence <= _NUMBER_MAX:
             number = f"epoch {self.epoch} and sequence {self.sequence}"
-            msg = f"a configuration cannot have {number}"
-            raise InvalidArgumentError(msg)
+            raise InvalidArgumentError(f"a configuration cannot have {number}")
         for name, nodes in (("members", self.members), ("failed", self.failed)):
             if any(not 0 < node <= _NUMBER_MAX for node in nodes):
                 raise InvalidArgumentError(f"{name}: node ids are 1..2**64-1")

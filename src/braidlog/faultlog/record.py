@@ -135,11 +135,10 @@ class FaultRecord:
         if node not in configuration.failed:
             raise InvalidArgumentError(f"node {node} is not listed as failed")
         if self.configuration != configuration or self.viable:
-            msg = (
+            raise InvalidArgumentError(
                 f"node {node} has not recorded {configuration.number} and itself as not"
                 " viable, so nobody may stop listing it"
             )
-            raise InvalidArgumentError(msg)
         failed = tuple(other for other in configuration.failed if other != node)
         sequence = configuration.sequence + 1
         return replace(configuration, sequence=sequence, failed=failed)

@@ -132,11 +132,10 @@ def _require_lost(
         msg = f"node {_names(here)} was named as lost, but its directory can be read"
         raise InvalidArgumentError(msg)
     if strange := sorted(set(lost) - set(authority.configuration.members)):
-        msg = (
+        raise InvalidArgumentError(
             f"node {_names(strange)} is not a member of the cluster "
             f"{authority.cluster!r}"
         )
-        raise InvalidArgumentError(msg)
 
 
 def _nothing_to_go_by(present: Mapping[int, FaultRecord | Unreadable]) -> Wait:

@@ -254,11 +254,10 @@ class MetadataMember:
         # What nodes say of themselves is bounded by how many there are.
         of_nodes = command.ROLE == "peer"
         if len(self._pending) >= self.settings.requests_max and not of_nodes:
-            msg = (
+            raise UnavailableError(
                 f"{len(self._pending)} requests wait for the metadata repository "
                 "already"
             )
-            raise UnavailableError(msg)
         prepared = leads.prepare(
             self.repository, command, self._now, self.raft.core.membership
         )

@@ -43,11 +43,10 @@ def last_commits(
             return
         begin = run.glsn_begin + committed - run.llsn_begin
         if begin < position:
-            msg = (
+            raise CorruptionError(
                 f"cut {cut.version} gives record {committed} of stream {stream} the"
                 f" position {begin}, which is another record's on the disk"
             )
-            raise CorruptionError(msg)
         length = end - committed
         yield CommitContext(cut.version, begin, committed, length, cut.high_watermark)
         committed, position = end, begin + length

@@ -107,14 +107,12 @@ class TimingSettings:
     def __post_init__(self) -> None:
         """Refuse times that cannot work together."""
         if min(getattr(self, each.name) for each in fields(self)) < 1:
-            msg = "[timing] all times must be at least 1 ms"
-            raise InvalidArgumentError(msg)
+            raise InvalidArgumentError("[timing] all times must be at least 1 ms")
         if self.failure_ms < 2 * self.heartbeat_ms:
-            msg = (
+            raise InvalidArgumentError(
                 f"[timing] failure_ms = {self.failure_ms} must be at least twice "
                 f"heartbeat_ms = {self.heartbeat_ms}"
             )
-            raise InvalidArgumentError(msg)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,35 +172,31 @@ class LimitSettings:
         batch = min(_BATCH_BYTES_MAX, self.segment_bytes // 4)
         least = max(_GROUP_BYTES_MAX, batch, self.fetch_bytes_max) + _HEAD_BYTES_MAX
         if self.frame_bytes_max < least:
-            msg = (
+            raise InvalidArgumentError(
                 f"[limits] frame_bytes_max = {self.frame_bytes_max} must be at "
                 f"least {least}, to hold batches of {batch} bytes and answers of "
                 f"fetch_bytes_max = {self.fetch_bytes_max}"
             )
-            raise InvalidArgumentError(msg)
         if self.window_bytes < self.frame_bytes_max:
-            msg = (
+            raise InvalidArgumentError(
                 f"[limits] window_bytes = {self.window_bytes} must be at least "
                 f"frame_bytes_max = {self.frame_bytes_max}, to hold one frame"
             )
-            raise InvalidArgumentError(msg)
 
     def _check_files(self) -> None:
         """Refuse what the core would, which is asked only when a node starts."""
         size = self.segment_bytes
         if size not in _SEGMENT_BYTES or size % _PAGE_BYTES:
-            msg = (
+            raise InvalidArgumentError(
                 f"[limits] segment_bytes = {size} must be a multiple of "
                 f"{_PAGE_BYTES} from {_SEGMENT_BYTES.start} to "
                 f"{_SEGMENT_BYTES.stop - 1}"
             )
-            raise InvalidArgumentError(msg)
         if self.wal_bytes_max < _SEGMENTS_MIN * size:
-            msg = (
+            raise InvalidArgumentError(
                 f"[limits] wal_bytes_max = {self.wal_bytes_max} must be at least "
                 f"{_SEGMENTS_MIN * size}: four segments of segment_bytes = {size}"
             )
-            raise InvalidArgumentError(msg)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,27 +231,24 @@ class NodeConfig:
             InvalidArgumentError: names the section and key.
         """
         if self.node.id < 1:
-            msg = (
+            raise InvalidArgumentError(
                 f"[node] id = {self.node.id}: give each node of the cluster its own "
                 "number, from 1"
             )
-            raise InvalidArgumentError(msg)
         if not self.node.data:
-            msg = (
+            raise InvalidArgumentError(
                 "[node] data is missing: name the directory of this node's data "
                 "here or with --data"
             )
-            raise InvalidArgumentError(msg)
         for key, address in self._addresses().items():
             host_and_port(address, key)
         # Of two that ask for any port, each gets its own.
         same = self.node.http == self.node.listen
         if same and host_and_port(self.node.listen)[1]:
-            msg = (
+            raise InvalidArgumentError(
                 f"[node] http = {self.node.http!r} is also the address of [node] "
                 "listen: use another port"
             )
-            raise InvalidArgumentError(msg)
         self._check_voters()
         self._check_exposure()
 
@@ -271,20 +262,18 @@ class NodeConfig:
     def _check_voters(self) -> None:
         voters = self.cluster.voters
         if not voters:
-            msg = (
+            raise InvalidArgumentError(
                 "[cluster] voters is missing: name the first members of the "
                 "metadata repository, the same on every node. For a cluster of one "
                 f'node write voters = {{ {self.node.id} = "{self.advertise}" }}'
             )
-            raise InvalidArgumentError(msg)
         for node, address in voters.items():
             others = (each for each in voters if voters[each] == address)
             if (first := min(others)) != node:
-                msg = (
+                raise InvalidArgumentError(
                     f"[cluster] voters.{node} = {address!r} is also the address of "
                     f"voter {first}: each voter needs its own"
                 )
-                raise InvalidArgumentError(msg)
 
     def _check_exposure(self) -> None:
         listens = {
@@ -321,8 +310,7 @@ def parse(
     try:
         tables = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        msg = f"{origin or 'settings'}: {error}"
-        raise InvalidArgumentError(msg) from error
+        raise InvalidArgumentError(f"{origin or 'settings'}: {error}") from error
     unknown = sorted(set(tables) - set(_SECTIONS))
     if unknown:
         raise InvalidArgumentError(does_not_exist("section", unknown[0], _SECTIONS))
@@ -359,11 +347,10 @@ def _directory(said: Any, environment: Mapping[str, str], decided: bool) -> Any:
         and isinstance(said, str)
         and Path(said).resolve() != Path(common).resolve()
     ):
-        msg = (
+        raise InvalidArgumentError(
             f"BRAIDLOG_DATA names {common}, but [node] data names {said}: "
             "remove one of them, or pass --data"
         )
-        raise InvalidArgumentError(msg)
     return said or common
 
 
@@ -384,8 +371,7 @@ def load(
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else error
-        msg = f"{path}: {why}"
-        raise InvalidArgumentError(msg) from error
+        raise InvalidArgumentError(f"{path}: {why}") from error
     return parse(text, environment, str(path), data=data)
 
 
@@ -420,8 +406,7 @@ def _value(what: str, kind: Any, value: Any) -> Any:
     if kind not in {int, bool, str}:
         return _voters(what, value)
     if type(value) is not kind:
-        msg = f"{what} must be {_SAID[kind]}, got {value!r}"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(f"{what} must be {_SAID[kind]}, got {value!r}")
     return value
 
 
@@ -439,16 +424,14 @@ def _voters(what: str, value: Any) -> dict[int, str]:
         str(node).strip().isdecimal() and int(node) > 0 and isinstance(address, str)
         for node, address in pairs
     ):
-        msg = (
+        raise InvalidArgumentError(
             f"{what} must map node ids to addresses, such as 1 = "
             f'"10.0.0.1:7400"; got {value!r}'
         )
-        raise InvalidArgumentError(msg)
     voters = {int(node): address for node, address in pairs}
     if len(voters) < len(pairs):
         named = ", ".join(str(node) for node, _ in pairs)
-        msg = f"{what} names a node twice: {named}"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(f"{what} names a node twice: {named}")
     return voters
 
 

@@ -132,8 +132,7 @@ def _check_usable(path: Path) -> None:
     elif not os.access(path, os.R_OK | os.W_OK | os.X_OK):
         why = "this user may not read and write it"
     if why:
-        msg = f"[node] data = {str(path)!r}: {why}"
-        raise UnavailableError(msg, path=str(path))
+        raise UnavailableError(f"[node] data = {str(path)!r}: {why}", path=str(path))
 
 
 def _check_room(config: NodeConfig) -> list[str]:

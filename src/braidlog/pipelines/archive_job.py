@@ -104,11 +104,10 @@ class _Archiving:
     def _manifest(self, log_id: str) -> Manifest | None:
         manifest = newest(self.place)
         if manifest is not None and manifest.log_id != log_id:
-            msg = (
+            raise InvalidArgumentError(
                 f"{self.place.location} is the archive of a different log, "
                 f"{manifest.log!r}"
             )
-            raise InvalidArgumentError(msg)
         return manifest
 
     def settle(self, kept: TrimControl, manifest: Manifest) -> dict[str, Any]:

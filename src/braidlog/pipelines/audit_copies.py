@@ -159,8 +159,7 @@ def _raw(copy: Copy, log: str) -> Iterator[pa.RecordBatch]:
     with RawDirectory(copy.place) as directory:
         streams = streams_in(directory, log)
         if not streams:
-            msg = f"there is no log {log!r} in {copy.place}"
-            raise NotFoundError(msg)
+            raise NotFoundError(f"there is no log {log!r} in {copy.place}")
         with closing(RawMerge([(directory, streams)], on_hole="skip")) as merge:
             for rows in merge.encoded():
                 for row in rows:

@@ -98,11 +98,10 @@ class Tombstones:
         """
         known = self.kind in ("empty", "none", "pattern", "header")
         if not known or bool(self.text) != (self.kind in ("pattern", "header")):
-            msg = (
+            raise InvalidArgumentError(
                 "tombstones are 'empty', 'none', 'pattern' or 'header', the last two"
                 f" with a text: not {self.kind!r} with {self.text!r}"
             )
-            raise InvalidArgumentError(msg)
         if self.kind == "pattern":
             try:
                 self.mask(pa.table({"value": pa.array([b""])}))
@@ -285,11 +284,10 @@ def _whole(collected: Sequence[Result]) -> Whole:
     facts = sorted((each.facts for each in collected), key=lambda each: each["begin"])
     for before, behind in pairwise(facts):
         if before["end"] != behind["begin"]:
-            msg = (
+            raise CorruptionError(
                 f"positions {before['end']} to {behind['begin'] - 1} were not "
                 "read by any task"
             )
-            raise CorruptionError(msg)
     first, last = facts[0], facts[-1]
     return Whole(first["begin"], last["end"], first["log"], first["parts"])
 

@@ -100,11 +100,10 @@ class Destination:
             msg = "name a destination by `log` and exactly one of `path` and `cluster`"
             raise InvalidArgumentError(msg)
         if self.streams < 1 or (self.path and self.streams != 1):
-            msg = (
+            raise InvalidArgumentError(
                 "streams must be at least 1, and 1 for a data directory, not "
                 f"{self.streams}"
             )
-            raise InvalidArgumentError(msg)
         for name, what in (("path", "the data directory"), ("ca", "`ca`")):
             if given := getattr(self, name):
                 object.__setattr__(self, name, str(local_path(given, what)))

@@ -58,11 +58,10 @@ class Lakes:
             import pyiceberg.catalog  # noqa: F401
 
             if self.iceberg.count(".") < 2:
-                msg = (
+                raise InvalidArgumentError(
                     f"{self.iceberg!r} is not the name of a table: write "
                     "catalog.namespace.table"
                 )
-                raise InvalidArgumentError(msg)
 
     def follow(self, place: Place, manifest: Manifest) -> dict[str, int]:
         """Bring the tables up to a generation; return the version of each.

@@ -135,8 +135,7 @@ def fetch(origin: Origin, task: Fetch, attempt: Attempt) -> Result:
                 fetched += rows.num_rows
                 size += batch.nbytes
     if fetched != len(chosen):
-        msg = f"{fetched} of {len(chosen)} chosen records were found"
-        raise CorruptionError(msg)
+        raise CorruptionError(f"{fetched} of {len(chosen)} chosen records were found")
     shuffle.finish()
     return Result(
         {

@@ -95,11 +95,10 @@ def _refuse_others(home: Path) -> None:
     """
     names = sorted(path.name for path in home.iterdir()) if home.is_dir() else []
     if names and NOTES not in names:
-        msg = (
+        raise AlreadyExistsError(
             f"{home} has files of something else, such as {names[0]!r}: name "
             "a directory that is new or empty"
         )
-        raise AlreadyExistsError(msg)
 
 
 def _other(home: Path, found: Mapping[str, Any]) -> AlreadyExistsError:

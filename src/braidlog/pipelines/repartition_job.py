@@ -220,11 +220,10 @@ def _append(destination: Destination, task: _Append, attempt: Attempt) -> Result
         there = log.next_sequence(task.part, producer) - 1
         stored_in = [log.id, log.end]
     if not seen == there == task.records:
-        msg = (
+        raise CorruptionError(
             f"part {task.part} should have {task.records} records; {seen} "
             f"were read, and the log reports {there}"
         )
-        raise CorruptionError(msg)
     return Result(
         {
             "records_appended": seen - min(stored, seen),
@@ -266,7 +265,6 @@ def _facts(results: Sequence[Result]) -> dict[str, Any]:
     begin, end = results[0].facts["begin"], results[0].facts["end"]
     counts = [result.facts["records"] for result in results]
     if sum(counts) != end - begin:
-        msg = f"{sum(counts)} of {end - begin} records were stored"
-        raise CorruptionError(msg)
+        raise CorruptionError(f"{sum(counts)} of {end - begin} records were stored")
     proof = f"each position from {begin} to {end - 1} was stored once"
     return {"begin": begin, "end": end, "records": counts, "proved": [proof]}

@@ -242,11 +242,10 @@ def _plan_apply(
         raise TrimmedError(msg, first=facts[0]["begin"])
     for before, behind in pairwise(facts):
         if before["last"] + 1 != behind["begin"]:
-            msg = (
+            raise CorruptionError(
                 f"positions {before['last'] + 1} to {behind['begin'] - 1} were "
                 "not read by any task"
             )
-            raise CorruptionError(msg)
     last = facts[-1]["last"]
     if until is not None and until > last:
         msg = f"the log ends at {last}, before the requested position {until}"

@@ -165,12 +165,11 @@ def context_of(spark: SparkSession) -> Any:
         InvalidArgumentError: it has none, because Spark Connect is between.
     """
     if type(spark).__module__.startswith("pyspark.sql.connect"):
-        msg = (
+        raise InvalidArgumentError(
             "pipelines cannot run over Spark Connect, because its client has no driver:"
             " run them on a machine of the cluster with a classic session"
             " (SparkSession.builder.master(...)), or without Spark by passing `workers`"
         )
-        raise InvalidArgumentError(msg)
     return spark.sparkContext
 
 

@@ -62,11 +62,10 @@ def trim_control(origin: Origin, log: TrimControl | None) -> Iterator[TrimContro
         NotFoundError: the log is not there.
     """
     if origin.raw:
-        msg = (
+        raise InvalidArgumentError(
             "directories of stopped nodes have no cursors: archive the "
             "running log instead"
         )
-        raise InvalidArgumentError(msg)
     if log is not None:
         yield log
     elif origin.path:

@@ -57,11 +57,10 @@ def capacity(connections_max: int, files_max: int) -> Capacity:
     free = files_max - RESERVED_FILES
     if free < _FREE_MIN:
         least = RESERVED_FILES + _FREE_MIN
-        msg = (
+        raise InvalidArgumentError(
             f"this process may open {files_max} files and needs at least "
             f"{least}: raise the limit (ulimit -n, or LimitNOFILE of systemd)"
         )
-        raise InvalidArgumentError(msg)
     peers = min(_PEERS_MAX, free // 8)
     strangers = min(_STRANGERS_MAX, free // 4)
     return Capacity(strangers, min(connections_max, free - peers - strangers), peers)
@@ -133,12 +132,11 @@ class ConnectionAdmission(Generic[H]):
         if goes is not None and not node:
             self.counters.connections_refused += 1
         if goes == holder:
-            msg = (
+            raise NotReadyError(
                 f"all {self._clients.size} client connections of this node are in "
                 "use: close connections, raise [limits] connections_max and the "
                 "limit of open files, or add nodes"
             )
-            raise NotReadyError(msg)
         self._strangers.leave(holder)
         if goes is not None:
             # Its descriptor is in use until it has read why it goes, or too long.

@@ -500,8 +500,7 @@ class Sessions:
                 return Listener(await bind(host, port), self._accepted)
             return await loop.create_server(self.factory, host, port, backlog=1024)
         except OSError as error:
-            msg = f"cannot listen on {address}: {error}"
-            raise UnavailableError(msg) from error
+            raise UnavailableError(f"cannot listen on {address}: {error}") from error
 
     def _accepted(self, accepted: socket.socket, host: str) -> None:
         self.factory().accepted(accepted, host)

@@ -64,12 +64,11 @@ def check_exposure(listens: Mapping[str, str], security: SecuritySettings) -> No
     ]
     protected = security.certificate and security.tokens
     if exposed and not protected and not security.insecure:
-        msg = (
+        raise InvalidArgumentError(
             f"{exposed[0]} is reachable from other machines without TLS and "
             "tokens. Set [security] certificate, key and tokens, or insecure = "
             "true if the network is trusted"
         )
-        raise InvalidArgumentError(msg)
 
 
 def _is_loopback(host: str) -> bool:

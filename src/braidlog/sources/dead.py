@@ -398,8 +398,7 @@ def _without_gap(
         begin += part.count
         yield batch
     if begin != end:
-        msg = f"none of the directories has position {begin}"
-        raise CorruptionError(msg)
+        raise CorruptionError(f"none of the directories has position {begin}")
 
 
 @contextlib.contextmanager

@@ -57,18 +57,16 @@ class Origin:
         """
         places = [bool(self.path), bool(self.cluster), bool(self.raw)]
         if sum(places) != 1 or not self.log:
-            msg = (
+            raise InvalidArgumentError(
                 "name a log by `log` and exactly one of `path` (data directory), "
                 "`cluster` (addresses of nodes) and `raw` (directories of "
                 "stopped nodes)"
             )
-            raise InvalidArgumentError(msg)
         if self.raw and self.include_archive:
-            msg = (
+            raise InvalidArgumentError(
                 "directories of stopped nodes do not record where the archive of "
                 "their log is: read archives of running logs"
             )
-            raise InvalidArgumentError(msg)
         # Here, because on a worker the home directory is another one.
         raw = (local_path(each, "a raw directory") for each in self.raw)
         object.__setattr__(self, "raw", tuple(map(str, raw)))

@@ -183,11 +183,10 @@ class LogSource(Closable, ABC):
             NotFoundError: nobody recorded one, or it is not there.
             InvalidArgumentError: it is of another log.
         """
-        msg = (
+        raise InvalidArgumentError(
             "directories of stopped nodes do not record where the archive of "
             "their log is: read archives of running logs"
         )
-        raise InvalidArgumentError(msg)
 
     @abstractmethod
     def close(self) -> None:

@@ -98,8 +98,7 @@ def checked_int(number: object, what: str) -> int:
     if type(number) is int:
         return number
     if not isinstance(number, SupportsIndex):
-        msg = f"{what} must be an int, not {type(number).__name__}"
-        raise TypeError(msg)
+        raise TypeError(f"{what} must be an int, not {type(number).__name__}")
     return int(operator.index(number))
 
 
@@ -112,8 +111,7 @@ def checked_flag(flag: object, what: str) -> bool:
     # NumPy has a type of its own, which is called so.
     if isinstance(flag, bool) or type(flag).__name__ in {"bool", "bool_"}:
         return bool(flag)
-    msg = f"{what} must be a bool, not {type(flag).__name__}"
-    raise TypeError(msg)
+    raise TypeError(f"{what} must be a bool, not {type(flag).__name__}")
 
 
 def checked_columns(columns: Any) -> list[str] | None:
@@ -130,8 +128,7 @@ def checked_columns(columns: Any) -> list[str] | None:
     names = list(columns)
     for name in names:
         if not isinstance(name, str):
-            msg = f"columns must be a list of names, but one is {name!r}"
-            raise TypeError(msg)
+            raise TypeError(f"columns must be a list of names, but one is {name!r}")
     return names
 
 
@@ -144,8 +141,7 @@ def checked_position(position: object, what: str = "position") -> int:
     """
     number = checked_int(position, what)
     if number < 1 or number not in _NUMBERS:
-        msg = f"there is no position {number}"
-        raise PositionError(msg)
+        raise PositionError(f"there is no position {number}")
     return number
 
 
@@ -158,8 +154,7 @@ def checked_count(number: object, what: str) -> int:
     """
     count = checked_int(number, what)
     if count not in _NUMBERS:
-        msg = f"{what} must be from 0 to 2**64 - 1, got {count}"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(f"{what} must be from 0 to 2**64 - 1, got {count}")
     return count
 
 
@@ -174,27 +169,24 @@ def checked_time(timestamp: object) -> int:
         return timestamp
     if isinstance(timestamp, datetime):
         if timestamp.utcoffset() is None:
-            msg = (
+            raise InvalidArgumentError(
                 f"{timestamp!r} has no time zone. Add one: "
                 "datetime(..., tzinfo=timezone.utc), or .astimezone() for local time"
             )
-            raise InvalidArgumentError(msg)
         return (timestamp - _EPOCH) // _MICROSECOND
     if not isinstance(timestamp, SupportsIndex):
         # Numbers of seconds, texts: only the caller knows what is meant.
         kind = type(timestamp).__name__
-        msg = (
+        raise TypeError(
             "a timestamp must be an int (microseconds since 1970, UTC) or a datetime "
             f"with a time zone, not {kind}"
         )
-        raise TypeError(msg)
     number = int(operator.index(timestamp))
     if number not in _TIMES:
-        msg = (
+        raise InvalidArgumentError(
             "expected a timestamp in microseconds from -2**63 to 2**63 - 1, got "
             f"{number}"
         )
-        raise InvalidArgumentError(msg)
     return number
 
 
@@ -259,14 +251,12 @@ def checked_values(values: Iterable[Buffer], **columns: object) -> list[Buffer]:
         InvalidArgumentError: a column does not have the length of the values.
     """
     if isinstance(values, str | bytes | bytearray | memoryview):
-        msg = f"values must be a list, not one {type(values).__name__}"
-        raise TypeError(msg)
+        raise TypeError(f"values must be a list, not one {type(values).__name__}")
     count = _known_len(values)
     for name, column in columns.items():
         size = None if count is None else _known_len(column)
         if size not in (None, count):
-            msg = f"{count} values were given, but {size} {name}"
-            raise InvalidArgumentError(msg)
+            raise InvalidArgumentError(f"{count} values were given, but {size} {name}")
     if type(values) in {list, tuple}:
         return list(values)
     # `list` would reserve what a length promises, and numbers without end would take

@@ -392,8 +392,7 @@ class AsyncStore(AsyncClosable):
     async def __aenter__(self) -> Self:
         """Open the directory; again, once it is closed."""
         if self._store is not None and not self._store.closed:
-            msg = "the store is open already"
-            raise RuntimeError(msg)
+            raise RuntimeError("the store is open already")
         opening = Opening(self._path, self._options)
         try:
             store = await in_thread(opening.run)
@@ -414,27 +413,24 @@ class AsyncStore(AsyncClosable):
     def blocking(self) -> Store:
         """The same store for blocking code."""
         if self._store is None:
-            msg = (
+            raise RuntimeError(
                 "the store is not open yet: use it in `async with "
                 "braidlog.open_async(...)`"
             )
-            raise RuntimeError(msg)
         return self._store
 
     def _check_loop(self) -> None:
         # Before anything is stored: the future could never be told.
         if asyncio.get_running_loop() is not self._loop:
-            msg = (
+            raise RuntimeError(
                 "the store belongs to the event loop in which it was opened: open "
                 "it again in this one"
             )
-            raise RuntimeError(msg)
 
     def _waker(self) -> _Waker:
         store = self.blocking
         if store.read_only:
-            msg = "the directory was opened read-only"
-            raise ReadOnlyError(msg)
+            raise ReadOnlyError("the directory was opened read-only")
         if self._wakers is None:
             store._check_open()
         self._check_loop()

@@ -224,8 +224,7 @@ class WriterBackend:
             raise
         _join(self._syncer, None)
         if not _join(self._housekeeper, deadline):
-            msg = "the housekeeping thread has not stopped yet"
-            raise DeadlineError(msg)
+            raise DeadlineError("the housekeeping thread has not stopped yet")
 
 
 def _join(thread: threading.Thread | None, deadline: float | None) -> bool:
@@ -321,8 +320,7 @@ class FollowerBackend:
     @property
     def store(self) -> _native.Store:
         """Refuse: there is no writer here."""
-        msg = "the directory was opened read-only"
-        raise ReadOnlyError(msg)
+        raise ReadOnlyError("the directory was opened read-only")
 
     def catalog(self) -> dict[str, CatalogEntry]:
         """Return the logs by name, as durable now."""

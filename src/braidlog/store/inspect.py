@@ -214,8 +214,7 @@ def repair(
 
 def _existing(data: Path) -> Path:
     if not data.is_dir():
-        msg = f"the directory {data} does not exist"
-        raise NotFoundError(msg)
+        raise NotFoundError(f"the directory {data} does not exist")
     return data
 
 

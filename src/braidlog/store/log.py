@@ -81,11 +81,10 @@ def _who(producer: Any) -> tuple[int, int] | None:
 
 def _refuse_holes(skip_holes: bool) -> None:
     if skip_holes:
-        msg = (
+        raise InvalidArgumentError(
             "skip_holes= cannot be used with an archive: read the archive and "
             "the log separately"
         )
-        raise InvalidArgumentError(msg)
 
 
 class OpenStore(Protocol):

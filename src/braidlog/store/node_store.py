@@ -171,8 +171,7 @@ class NodeStore:
         """
         row = self._store.entry(name)
         if row is None:
-            msg = f"this node has no log {name!r}"
-            raise NotFoundError(msg)
+            raise NotFoundError(f"this node has no log {name!r}")
         return StoredLog(self._native, name, row[0], row[1], self._hurry)
 
     def create(self, name: str, options: bytes = b"") -> StoredLog:
@@ -195,8 +194,7 @@ class NodeStore:
         """
         row = self._store.entry(name)
         if row is None:
-            msg = f"this node has no log {name!r}"
-            raise NotFoundError(msg)
+            raise NotFoundError(f"this node has no log {name!r}")
         self._store.delete_log(row[0])
 
     def clock(self) -> int:

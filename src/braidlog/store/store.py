@@ -126,8 +126,7 @@ class Store(Closable):
 
     def _check_open(self) -> None:
         if self.closed:
-            msg = f"the store at {self.path} is closed"
-            raise ClosedError(msg)
+            raise ClosedError(f"the store at {self.path} is closed")
 
     def _entry(self, name: str) -> CatalogEntry:
         self._check_open()
@@ -206,8 +205,7 @@ class Store(Closable):
         entry = self._backend.entry(name)
         if entry is not None and entry.id == log_id:
             return entry
-        msg = f"log {name!r} was deleted"
-        raise NotFoundError(msg)
+        raise NotFoundError(f"log {name!r} was deleted")
 
     def sync(self) -> None:
         """Make everything submitted so far durable."""
@@ -350,8 +348,7 @@ def open_store(
             )
         _refuse_file(where)
         if not where.is_dir():
-            msg = f"the directory {where} does not exist"
-            raise NotFoundError(msg)
+            raise NotFoundError(f"the directory {where} does not exist")
         return Store(where, FollowerBackend(where, keywords), read_only=True)
     _allow_creation(where, create)
     _refuse_file(where)
@@ -372,17 +369,15 @@ def _allow_creation(where: Path, create: bool | None) -> None:
         NotFoundError: there is none, or nothing to make it in.
     """
     if create is False and not holds_logs(where):
-        msg = (
+        raise NotFoundError(
             f"{where} is not a Braidlog directory, and create=False forbids to "
             "create one"
         )
-        raise NotFoundError(msg)
     if where.parent.is_file():
         msg = f"{where} cannot be created: {where.parent} is a file"
         raise InvalidArgumentError(msg)
     if create is None and not where.parent.is_dir():
-        msg = (
+        raise NotFoundError(
             f"{where} cannot be created, because {where.parent} does not exist: "
             "check the path, create it, or open with create=True"
         )
-        raise NotFoundError(msg)

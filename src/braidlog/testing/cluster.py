@@ -163,8 +163,7 @@ class LocalCluster(Closable):
     def start(self, node: int) -> None:
         """Start a node that does not run."""
         if self.is_running(node):
-            msg = f"node {node} is running already"
-            raise UnavailableError(msg)
+            raise UnavailableError(f"node {node} is running already")
         command = [*self._launchers.get(node, ()), sys.executable]
         command += ["-m", self._program, "serve"]
         command += ["--config", str(self.settings_file(node))]
@@ -306,11 +305,10 @@ class LocalCluster(Closable):
             for ports in self._ports.values():
                 self._reservation.hold(ports)
         except UnavailableError as error:
-            msg = (
+            raise UnavailableError(
                 f"{error.message}; {self.directory / 'ports.json'} gives it to a node"
                 " of this cluster: stop what uses it"
-            )
-            raise UnavailableError(msg) from error.__cause__
+            ) from error.__cause__
 
     def last_words(self, node: int) -> str:
         """Return the last message that a node logged."""

@@ -111,11 +111,10 @@ def keep_ports(
     held.hold_only(ports)
     if wanted and ports != list(wanted):
         used = ",".join(map(str, ports))
-        msg = (
+        raise InvalidArgumentError(
             f"{directory} has a cluster at the ports {used}, by which its nodes know "
             "one another: leave the ports out, or choose another directory"
         )
-        raise InvalidArgumentError(msg)
     if len(ports) != 2 * nodes:
         there = len(ports) // 2
         nouns = "node" if there == 1 else "nodes"
@@ -175,10 +174,9 @@ def _ports_of_settings(directory: Path) -> list[int]:
             said = tomllib.loads(file.read_text())["node"]
             ports += [int(said[name].rpartition(":")[2]) for name in ("listen", "http")]
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            msg = (
+            raise InvalidArgumentError(
                 f"{directory / 'ports.json'} is damaged or missing, and {file} does "
                 "not say where the node listens: restore one of them"
-            )
-            raise InvalidArgumentError(msg) from error
+            ) from error
         node += 1
     return ports

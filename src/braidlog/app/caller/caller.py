@@ -200,8 +200,7 @@ class AsyncCaller(AsyncClosable):
                 self._check_here(given[0])
             except LogError as error:
                 if self._links.closed:
-                    msg = "the caller is closed"
-                    raise ClosedError(msg) from error
+                    raise ClosedError("the caller is closed") from error
                 failures += 1
                 if self._is_answer(error, failures):
                     raise _with_outcome(error, unknown=unknown) from None
@@ -337,11 +336,10 @@ class AsyncCaller(AsyncClosable):
                     asked = FetchSnapshot(made.copy, partition, offset)
                     made, data = await part(asked)
                 if not data:
-                    msg = (
+                    raise RemoteProtocolError(
                         f"the copy of partition {partition} ended at byte {offset} of "
                         f"{size}"
                     )
-                    raise RemoteProtocolError(msg)
                 yield made, partition, data
                 offset += len(data)
 

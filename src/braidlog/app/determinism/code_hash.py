@@ -67,11 +67,10 @@ def _piece_text(piece: CodeNode, values: Values) -> str:
         try:
             parts.append(f"{name}={values.text(piece.names[name])}")
         except Unhashable as error:
-            msg = (
+            raise InvalidArgumentError(
                 f"{piece.name} ({piece.file}:{piece.line}) uses {name!r}, {error}:"
                 " pass it as an argument, keep it in the state, or make it a constant"
-            )
-            raise InvalidArgumentError(msg) from error
+            ) from error
     return " ".join(parts)
 
 
@@ -133,8 +132,7 @@ class Values:
         if named is not None and not own:
             return f"library:{home(named[0])}.{named[1]}"
         if self._strict:
-            msg = f"a {type(value).__qualname__} that cannot be hashed"
-            raise Unhashable(msg)
+            raise Unhashable(f"a {type(value).__qualname__} that cannot be hashed")
         return f"opaque:{type(value).__qualname__}"
 
 

@@ -74,8 +74,7 @@ def _put(value: Any, add: Callable[[bytes], None], left: int) -> None:
     elif isinstance(value, _LEAVES):
         add(dumps(value, canonical=True))
     else:
-        msg = f"{kind.__name__} cannot be stored in the log"
-        raise TypeError(msg)
+        raise TypeError(f"{kind.__name__} cannot be stored in the log")
 
 
 def _put_array(value: Any, add: Callable[[bytes], None], left: int) -> None:
@@ -102,8 +101,7 @@ def _put_map(value: Any, add: Callable[[bytes], None], left: int) -> None:
 
 def _head(kind: int, count: int, left: int) -> bytes:
     if left == 0:
-        msg = f"nested deeper than {_DEPTH_MAX}"
-        raise ValueError(msg)
+        raise ValueError(f"nested deeper than {_DEPTH_MAX}")
     if count < _SHORT:
         return (kind | count).to_bytes(1, "big")
     head = bytearray(dumps(count))  # An integer with the same argument.
@@ -120,8 +118,7 @@ def decode(data: bytes | memoryview) -> Any:
     try:
         return loads(data)
     except (CBORDecodeError, ValueError, TypeError) as error:
-        msg = f"not an encoded value: {error}"
-        raise CorruptionError(msg) from error
+        raise CorruptionError(f"not an encoded value: {error}") from error
 
 
 def _find(value: object, path: str, depth: int) -> tuple[str, str] | None:

@@ -24,11 +24,10 @@ def answer(outcome: Outcome) -> Any:
         return decode(outcome.body)
     procedure, position = outcome.procedure, outcome.position
     if outcome.status == Status.EXPIRED:
-        msg = (
+        raise CallExpiredError(
             f"the call {outcome.call.hex()} of {procedure!r} came too late: "
             "its earlier result may be forgotten"
         )
-        raise CallExpiredError(msg)
     if outcome.status == Status.STOPPED:
         msg = (
             f"{procedure!r} was not executed: it touches a partition that has diverged"

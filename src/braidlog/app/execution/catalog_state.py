@@ -75,11 +75,10 @@ class CatalogState:
     def _check(self, name: str, partitions: int) -> None:
         mine = (self._application.name, self._application.partitions)
         if (name, partitions) != mine:
-            msg = (
+            raise ApplicationMismatchError(
                 f"log and state belong to application {name!r} with {partitions} "
                 f"partitions; this program has {mine[0]!r} with {mine[1]}"
             )
-            raise ApplicationMismatchError(msg)
 
     def _differences(self) -> list[Difference]:
         """Return what matters and is another than where commands are logged."""
@@ -207,11 +206,10 @@ class CatalogState:
         stored = self._stored.get("schema", [])
         schema = self._application.schema
         if schema[: len(stored)] != stored:
-            msg = (
+            raise ApplicationMismatchError(
                 "the schema does not begin with the steps that the log has "
                 "executed: restore the old steps and append new ones"
             )
-            raise ApplicationMismatchError(msg)
         catalog = self._application.catalog(self._stored.get("version", 0) + 1)
         procedures = [[name, content] for name, content, *_ in catalog.procedures]
         mine = (procedures, schema, catalog.fingerprint)

@@ -76,11 +76,10 @@ class Context:
         if len(self._handles) == 1:
             for handle in self._handles.values():
                 return handle
-        msg = (
+        raise InvalidArgumentError(
             f"the call touches {len(self._handles)} partitions: choose one "
             "with ctx.on(key)"
         )
-        raise InvalidArgumentError(msg)
 
     def on(self, key: object) -> Any:
         """Return the state of the partition that ``key`` (int, str, bytes) belongs to.
@@ -92,8 +91,7 @@ class Context:
         number = partition_of(key, self._partitions)
         if number in self._handles:
             return self._handles[number]
-        msg = f"the call did not declare the partition of {key!r}"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(f"the call did not declare the partition of {key!r}")
 
     def execute(self, sql: str, values: Any = ()) -> list[tuple[Any, ...]]:
         """Execute one SQL statement on the one partition, and return all rows.

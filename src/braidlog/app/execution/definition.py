@@ -153,19 +153,17 @@ class ApplicationDefinition:
     def _add(self, procedure: Procedure, *, multi: bool) -> None:
         given = [procedure.key is not None, procedure.keys is not None, multi]
         if sum(given) != 1 and (self.partitions > 1 or sum(given) > 1):
-            msg = (
+            raise InvalidArgumentError(
                 f"procedure {procedure.name!r} needs exactly one of key=, partitions= "
                 f"and multi=True: application {self.name!r} has {self.partitions} "
                 "partitions"
             )
-            raise InvalidArgumentError(msg)
         names = list(procedure.parameters.parameters)
         if procedure.key is not None and procedure.key not in names:
-            msg = (
+            raise InvalidArgumentError(
                 f"procedure {procedure.name!r} has no parameter {procedure.key!r} for "
                 f"key= (parameters: {', '.join(names)})"
             )
-            raise InvalidArgumentError(msg)
         known = (procedure.name, procedure.content)
         if known in self._all or (
             not procedure.retired and procedure.name in self._named

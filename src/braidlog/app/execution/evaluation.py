@@ -83,8 +83,7 @@ def failed(error: BaseException) -> Ran:
 
 def _check_size(body: bytes) -> None:
     if len(body) > RESULT_BYTES_MAX:
-        msg = (
+        raise EncodingError(
             f"the result has {len(body)} bytes, more than the limit of "
             f"{RESULT_BYTES_MAX}"
         )
-        raise EncodingError(msg)

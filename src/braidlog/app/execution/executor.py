@@ -138,11 +138,10 @@ class Executor:
             CorruptionError: a record is missing, or is none of a command log.
         """
         if position != self.position + 1:
-            msg = (
+            raise CorruptionError(
                 f"the record at {self.position + 1} is missing: the log continues "
                 f"at {position}"
             )
-            raise CorruptionError(msg)
         entry = entries.unpack(value, position)
         try:
             if type(entry) is Command or type(entry) is Effect:
@@ -177,11 +176,10 @@ class Executor:
             return False
         if self._only.isdisjoint(touched):
             return True
-        msg = (
+        raise InvalidArgumentError(
             f"the command at {position} touches partitions {list(touched)}, "
             f"but only {sorted(self._only)} are executed here"
         )
-        raise InvalidArgumentError(msg)
 
     def _touched(self, numbers: Sequence[int] | None) -> list[Partition]:
         if numbers is None:
@@ -220,11 +218,10 @@ class Executor:
     ) -> Outcome:
         procedure = self.application.logged(entry.procedure, entry.content)
         if procedure is None:
-            msg = (
+            raise UnknownProcedureError(
                 f"the command at {position} needs the version of "
                 f"{entry.procedure!r} with content hash {entry.content.hex()}"
             )
-            raise UnknownProcedureError(msg)
         if self.shared.foreign and self._environment == "refuse":
             mine = self.application.environment
             check(self.shared.environment, mine, self._environment)
@@ -353,11 +350,10 @@ class Executor:
             return  # It changed nothing, and nobody has to remember it.
         home = books[0]
         if waiting.kept is None and home in missing:
-            msg = (
+            raise CorruptionError(
                 f"partition {home.number} is behind {position}, other partitions of the"
                 " same command are not: the databases come from different hosts"
             )
-            raise CorruptionError(msg)
         for book in missing:
             book.begin()
             if book.number in waiting.changes:

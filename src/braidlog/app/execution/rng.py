@@ -70,8 +70,7 @@ class Draws:
     def randint(self, lowest: int, highest: int) -> int:
         """Return an integer from ``lowest`` to ``highest``, both included."""
         if highest < lowest:
-            msg = f"there is no integer from {lowest} to {highest}"
-            raise ValueError(msg)
+            raise ValueError(f"there is no integer from {lowest} to {highest}")
         return lowest + self._below(highest - lowest + 1)
 
     def randrange(self, begin: int, end: int | None = None, step: int = 1) -> int:
@@ -80,15 +79,13 @@ class Draws:
             begin, end = 0, begin
         count = -((begin - end) // step)
         if count <= 0:
-            msg = f"range({begin}, {end}, {step}) is empty"
-            raise ValueError(msg)
+            raise ValueError(f"range({begin}, {end}, {step}) is empty")
         return begin + step * self._below(count)
 
     def choice(self, items: Sequence[T]) -> T:
         """Return one of ``items``."""
         if not items:
-            msg = "cannot choose from an empty sequence"
-            raise ValueError(msg)
+            raise ValueError("cannot choose from an empty sequence")
         return items[self._below(len(items))]
 
     def shuffle(self, items: MutableSequence[T]) -> None:
@@ -101,8 +98,7 @@ class Draws:
         """Return ``count`` of ``items`` in a random order, no place of them twice."""
         left = list(items)
         if not 0 <= count <= len(left):
-            msg = f"cannot draw {count} of {len(left)} items"
-            raise ValueError(msg)
+            raise ValueError(f"cannot draw {count} of {len(left)} items")
         for i in range(count):
             j = i + self._below(len(left) - i)
             left[i], left[j] = left[j], left[i]

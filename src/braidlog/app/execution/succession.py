@@ -64,12 +64,11 @@ class Succession:
             InvalidArgumentError: that is shorter than two of its signs are apart.
         """
         if not after_s > _LEAST_S:
-            msg = (
+            raise InvalidArgumentError(
                 f"promote_after must be more than {_LEAST_S:g} seconds, got "
                 f"{after_s:g}: the active host sends a sign of life every "
                 f"{BEAT_S:g} seconds"
             )
-            raise InvalidArgumentError(msg)
         self._host = host
         self._after_s = after_s
         self._seen: tuple[bytes, int, Sign | None] | None = None

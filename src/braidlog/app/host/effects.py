@@ -85,11 +85,10 @@ class EffectCalls:
             outcome = pending.outcome(deadline.left())
             if outcome.status != Status.VOID:
                 return outcome
-        msg = (
+        raise ConflictError(
             f"other commands changed the partitions of {procedure.name!r} "
             f"during each of {_ATTEMPTS} attempts"
         )
-        raise ConflictError(msg)
 
     @contextlib.contextmanager
     def _alone(self, deadline: _Deadline) -> Iterator[None]:

@@ -112,9 +112,8 @@ class Role:
         # A host that lacks the code of a command stops: nobody may log one before the
         # log says that it is to be had.
         if not self.shared.has(procedure):
-            msg = (
+            raise NotReadyError(
                 f"the log has a different version of {procedure.name!r} than this "
                 "host: promote a host with this version, or call a host with the "
                 "version of the log"
             )
-            raise NotReadyError(msg)

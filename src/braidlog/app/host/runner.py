@@ -166,11 +166,10 @@ class Runner:
             name = (os.urandom(16), mine.name, mine.partitions, mine.results_kept)
             end = log.append(pack(Create(*name))) + 1
         if executor.highest >= end:
-            msg = (
+            raise CorruptionError(
                 f"the state has executed position {executor.highest}, which is "
                 "beyond the end of the log"
             )
-            raise CorruptionError(msg)
         if executor.position + 1 < log.first:
             msg = (
                 f"the state ends at {executor.position}, but the log was trimmed "
@@ -334,8 +333,7 @@ class Runner:
             msg = f"the host stopped: {self._failure}"
             raise ExecutionError(msg) from self._failure
         if self.calls.closing:
-            msg = f"the host of {self.application.name!r} is closed"
-            raise ClosedError(msg)
+            raise ClosedError(f"the host of {self.application.name!r} is closed")
 
     @contextlib.contextmanager
     def _stops(self, doing: str = "the state failed") -> Iterator[None]:
@@ -370,11 +368,10 @@ class Runner:
         if self._gauge is not None:
             self._gauge.admit()
         if call.issued > self.known.stop and call.issued > self._log.latest():
-            msg = (
+            raise InvalidArgumentError(
                 f"the call id {call.hex()} names a position that this log has not "
                 "reached: make call ids with Host.new_call_id"
             )
-            raise InvalidArgumentError(msg)
         numbers = procedure.partitions(arguments, self.application.partitions)
         if (stopped := self._executor.stopped(numbers)) is not None:
             raise stopped
@@ -467,11 +464,10 @@ class Runner:
     def _check_schema(self) -> None:
         # A standby may have nothing yet, or be newer than the active host.
         if not self._migrated:
-            msg = (
+            raise NotReadyError(
                 "the log does not have the schema of this program yet: promote a host"
                 " with this version, or call a host with the version of the log"
             )
-            raise NotReadyError(msg)
 
     # -- what is to be seen ------------------------------------------------------
 

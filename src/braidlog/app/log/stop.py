@@ -46,8 +46,7 @@ class Stop:
             ClosedError: it was.
         """
         if self._set:
-            msg = "the host was stopped before it was open"
-            raise ClosedError(msg)
+            raise ClosedError("the host was stopped before it was open")
 
     @contextlib.contextmanager
     def telling(self, interrupt: Callable[[], None]) -> Iterator[None]:

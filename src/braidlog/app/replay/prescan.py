@@ -100,11 +100,10 @@ class Survey:
     def _check(self, entry: Create) -> None:
         mine = self.application
         if (entry.name, entry.partitions) != (mine.name, mine.partitions):
-            msg = (
+            raise ApplicationMismatchError(
                 f"the log belongs to application {entry.name!r} with {entry.partitions}"
                 f" partitions, not to {mine.name!r} with {mine.partitions}"
             )
-            raise ApplicationMismatchError(msg)
 
     def given_up(self, position: int, before: Terms | None = None) -> str | None:
         """Return why a command was given up; None if it was not.

@@ -154,11 +154,10 @@ class Replay(Closable):
             start = starts(until)
         known = self._source.id
         if start is not None and start.log not in ("", known) and known:
-            msg = (
+            raise ApplicationMismatchError(
                 f"the snapshot at {start.position} belongs to log {start.log}, "
                 f"not to {known}: choose a snapshot of this log"
             )
-            raise ApplicationMismatchError(msg)
         return start
 
     def _check_identity(self) -> None:
@@ -175,12 +174,11 @@ class Replay(Closable):
         created = unpack(first.value, 1)
         if isinstance(created, Create) and mine != created.application:
             self.close()
-            msg = (
+            raise ApplicationMismatchError(
                 f"the state belongs to application {mine.hex()}, the log to "
                 f"{created.application.hex()}: choose another directory or other "
                 "snapshots"
             )
-            raise ApplicationMismatchError(msg)
 
     def _look_ahead(self, at: int, until: int | Moment | None) -> Survey:
         survey = Survey(self.application, position=at)
@@ -222,19 +220,17 @@ class Replay(Closable):
         everything = frozenset(range(self.application.partitions))
         chosen = everything if partitions is None else frozenset(partitions)
         if not chosen or not chosen <= everything:
-            msg = (
+            raise InvalidArgumentError(
                 f"partitions are 0 to {len(everything) - 1}; choose at least one "
                 f"of them, not {sorted(chosen)}"
             )
-            raise InvalidArgumentError(msg)
         closed = self.survey.closed(chosen)
         if closed != chosen and across == "refuse":
-            msg = (
+            raise InvalidArgumentError(
                 f"commands on partitions {sorted(chosen)} also touch "
                 f"{sorted(closed - chosen)}: choose these too, or pass "
                 "across='include'"
             )
-            raise InvalidArgumentError(msg)
         return closed
 
     def _open(self, target: Target, start: Start | None, end: int) -> None:

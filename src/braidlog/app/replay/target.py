@@ -78,11 +78,10 @@ class Target:
             # A mark that was being written is ours too.
             there = {each.name for each in self.path.iterdir()} if exists else set()
             if there - {_ASIDE}:
-                msg = (
+                raise AlreadyExistsError(
                     f"{self.path} has files that are not the state of a replay: "
                     "choose an empty directory"
-                )
-                raise AlreadyExistsError(msg) from None
+                ) from None
             return None
         try:
             return _Mark(**json.loads(text))
@@ -103,17 +102,15 @@ class Target:
             return False
         found, mine = self._found, self._mark(partitions, restored=True)
         if (found.application, found.cut) != (mine.application, mine.cut):
-            msg = (
+            raise InvalidArgumentError(
                 f"{self.path} has a replay of {found.application!r} with cut "
                 f"{found.cut}: choose another directory"
             )
-            raise InvalidArgumentError(msg)
         if found.partitions != mine.partitions:
-            msg = (
+            raise InvalidArgumentError(
                 f"{self.path} has a replay of partitions {found.partitions}, not "
                 f"of {mine.partitions}: choose another directory"
             )
-            raise InvalidArgumentError(msg)
         return found.restored and found.boot in ("", boot())
 
     def _mark(

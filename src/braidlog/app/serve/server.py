@@ -141,16 +141,14 @@ class CallServer:
         self, request: Request, message: Call, payload: bytes, role: Role
     ) -> None:
         if self.draining:
-            msg = "the host stops: call another one"
-            raise NotReadyError(msg)
+            raise NotReadyError("the host stops: call another one")
         procedure = self._host.application.find(message.procedure)
         arguments = _arguments(procedure, payload)
         if procedure.mode != "read_only" and role < Role.APPEND:
-            msg = (
+            raise UnauthorizedError(
                 f"{procedure.name!r} needs a token of role append; this token has role "
                 f"{role.word}"
             )
-            raise UnauthorizedError(msg)
         call = CallId(message.call)
         if procedure.mode != "command":
             timeout = message.timeout_ms / 1000 or _READ_S
@@ -216,10 +214,9 @@ class CallServer:
 
     def _in_thread(self, request: Request, function: Callable[[], Any]) -> None:
         if self._in_pool >= _WAITING_MAX:
-            msg = (
+            raise BusyError(
                 f"{_WAITING_MAX} reads are waiting, which is the limit: try again later"
             )
-            raise BusyError(msg)
         task = begin_in(self._pool, function)
         self._in_pool += 1
         task.add_done_callback(partial(self._ended, request))
@@ -236,11 +233,10 @@ class CallServer:
             request.answer(self._status(()))
             return
         if role < Role.ADMIN:
-            msg = (
+            raise UnauthorizedError(
                 "state hashes need a token of role admin; this token has role "
                 f"{role.word}"
             )
-            raise UnauthorizedError(msg)
         self._in_thread(request, self._hashed)
 
     def _hashed(self) -> AppStatus:

@@ -80,11 +80,10 @@ class SnapshotJobs:
                 if job is None or job.ended.is_set():
                     job = self._begin(1 if job is None else job.number + 1)
             elif job is None or job.number != number:
-                msg = (
+                raise NotFoundError(
                     f"the host knows no snapshot job {number}, perhaps because it was "
                     "restarted: ask for a snapshot again"
                 )
-                raise NotFoundError(msg)
             return job
 
     def _begin(self, number: int) -> _Job:

@@ -98,11 +98,10 @@ def _check_log(listed: Sequence[Snapshot], identity: str, end: int) -> None:
             msg = f"{what} belongs to log {snapshot.log}, not to {identity}"
             raise ApplicationMismatchError(msg)
         if snapshot.position >= end:
-            msg = (
+            raise CorruptionError(
                 f"{what} has position {snapshot.position}, which is beyond the "
                 "end of the log"
             )
-            raise CorruptionError(msg)
 
 
 def _reasons(

@@ -162,12 +162,11 @@ class Snapshotter:
         self._refused += 1
         self._wake.set()
         status = self.status()
-        msg = (
+        raise LogBoundError(
             f"the log has {status.bytes_kept} bytes and {status.seconds_since:.1f} s of"
             f" replay; the hard marks are {self._settings.hard_bytes} bytes and"
             f" {self._settings.hard_seconds} s"
         )
-        raise LogBoundError(msg)
 
     def feed(self, executor: Executor, records: Iterable[RecordLike]) -> list[Outcome]:
         """Execute records, and count them. Used by one thread at a time."""
@@ -235,8 +234,7 @@ class Snapshotter:
 
     def _check_open(self) -> None:
         if self._closing or self._runner is None:
-            msg = "the host is closed"
-            raise ClosedError(msg)
+            raise ClosedError("the host is closed")
 
     def _write(self, progress: Progress | None) -> Snapshot:
         assert self._runner is not None, "checked by the caller"

@@ -83,13 +83,11 @@ class StateCopies:
                     self._made = self._make()
             made = self._made
             if made is None or asked.copy not in (0, made.copy):
-                msg = (
+                raise NotFoundError(
                     f"the copy {asked.copy} of the state no longer exists: begin again"
                 )
-                raise NotFoundError(msg)
             if asked.partition >= len(made.sizes):
-                msg = f"there is no partition {asked.partition}"
-                raise InvalidArgumentError(msg)
+                raise InvalidArgumentError(f"there is no partition {asked.partition}")
             count = min(asked.bytes_max or PART_BYTES_MAX, PART_BYTES_MAX)
             with breakage_at(self._directory):
                 return made, self._read(asked, count)

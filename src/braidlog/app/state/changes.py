@@ -82,11 +82,10 @@ def _shape(connection: apsw.Connection, name: str, without: bool) -> Shape:
     rows: list[Any] = connection.execute(query).fetchall()
     for _, column, _, _, _, _, hidden in rows:
         if hidden == _VIRTUAL:
-            msg = (
+            raise InvalidArgumentError(
                 f"column {name}.{column} is a VIRTUAL generated column, and "
                 "changes of such tables cannot be followed: declare it STORED"
             )
-            raise InvalidArgumentError(msg)
     columns = tuple(row[1] for row in rows)
     taken = {column.lower() for column in columns}
     free = [alias for alias in _ROWID_NAMES if alias not in taken]

@@ -44,8 +44,7 @@ def look(path: Path) -> tuple[Progress, DatabaseView]:
         StateDamagedError: the database is damaged.
     """
     if not path.exists():
-        msg = f"there is no state of an application in {path.parent}"
-        raise NotFoundError(msg)
+        raise NotFoundError(f"there is no state of an application in {path.parent}")
     with breakage_at(path):
         return _look(path)
 

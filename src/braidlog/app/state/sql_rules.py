@@ -80,8 +80,7 @@ def check_schema(step: str) -> None:
     """
     for pattern in (_CONFLICTS, _DEFERRED):
         if found := pattern.search(step):
-            msg = (
+            raise InvalidArgumentError(
                 f"{found.group(0)!r} in the schema affects more than one command, "
                 "because many commands share a transaction"
             )
-            raise InvalidArgumentError(msg)

@@ -87,8 +87,7 @@ class SqlitePartition:
         create = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
         self._connection = self._connect(create)
         if self._connection.readonly("main"):  # SQLite opens it for reading then.
-            msg = f"{self._path} is read-only"
-            raise UnavailableError(msg, path=str(self._path))
+            raise UnavailableError(f"{self._path} is read-only", path=str(self._path))
         self._guarded = Guarded(self._connection)
         # What the watchdog raises in this thread is raised between two instructions of
         # Python, so a statement that does not end has to come by some.
@@ -401,8 +400,7 @@ class SqliteState:
         """
         found = self._partitions[partition]
         if isinstance(found, AbsentPartition):
-            msg = f"partition {partition} was not opened"
-            raise InvalidArgumentError(msg)
+            raise InvalidArgumentError(f"partition {partition} was not opened")
         found.restore(path)
 
     def hash_of(self, path: Path) -> bytes:

@@ -101,8 +101,7 @@ def _sections(config: Path | None) -> Settings:
     try:
         tables = tomllib.loads(config.read_text())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        msg = f"{config}: {error}"
-        raise InvalidArgumentError(msg) from error
+        raise InvalidArgumentError(f"{config}: {error}") from error
     for name, values in tables.items():
         if name in _DECIDED:
             msg = f"{config}: leave [{name}] out: `braidlog up` decides what is in it"

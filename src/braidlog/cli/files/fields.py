@@ -107,8 +107,7 @@ def _check(line: str) -> None:
     try:
         _CHECK(line)
     except json.JSONDecodeError as error:
-        msg = f"the line is not a JSON value: {error}"
-        raise ValueError(msg) from None
+        raise ValueError(f"the line is not a JSON value: {error}") from None
 
 
 def _object(text: str) -> Mapping[str, Any]:

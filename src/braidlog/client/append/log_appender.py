@@ -124,8 +124,7 @@ class LogAppender:
             # It waits there until one of them runs.
             running = tuple(sorted(self._cluster.streams_of(self._log)))
         if not running:
-            msg = "the log has no stream yet"
-            raise NotReadyError(msg)
+            raise NotReadyError("the log has no stream yet")
         return self._turn.current(running)
 
     def _appender_of(self, stream: int) -> StreamAppender:
@@ -171,11 +170,10 @@ class LogAppender:
         begun = self.begin(row, size, producer, sequence, None)
         if begun is None:
             limit = self._settings.outstanding_bytes_max
-            msg = (
+            raise NotReadyError(
                 f"{limit} bytes (outstanding_bytes_max) wait to be acknowledged, so "
                 "nothing more fits"
             )
-            raise NotReadyError(msg)
         return begun[1].waiter
 
     def begin(
@@ -360,11 +358,10 @@ class LogAppender:
                 await self._budget.take(size)
         except TimeoutError as error:
             limit = self._settings.outstanding_bytes_max
-            msg = (
+            raise NotReadyError(
                 f"{limit} bytes (outstanding_bytes_max) wait to be acknowledged, so "
                 "nothing more fits"
-            )
-            raise NotReadyError(msg) from error
+            ) from error
         try:
             self._check_open()
         except BaseException:

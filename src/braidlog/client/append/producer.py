@@ -377,8 +377,7 @@ class StreamProducer(Generic[T]):
         batch.flying = False
         line = self._unsettled if batch in self._unsettled else self._behind
         if line is None or batch not in line:
-            msg = f"sequence {batch.sequence} was answered twice"
-            raise RemoteProtocolError(msg)
+            raise RemoteProtocolError(f"sequence {batch.sequence} was answered twice")
         line.remove(batch)
 
     def _tell(self, batches: Iterable[Outgoing[T]], error: LogError) -> None:

@@ -149,8 +149,7 @@ def _column(name: str, column: Iterable[Any] | None, count: int) -> Iterator[Any
     found = list(itertools.islice(column, count + 1))
     if len(found) != count:
         size = f"more than {count}" if len(found) > count else len(found)
-        msg = f"{count} values were given, but {size} {name}"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(f"{count} values were given, but {size} {name}")
     return iter(found)
 
 
@@ -159,18 +158,15 @@ def _named(headers: Any) -> Headers:
         headers = headers.items()
     pairs = "headers must be a dict or (name, value) pairs"
     if not isinstance(headers, Iterable):
-        msg = f"{pairs}, not {type(headers).__name__}"
-        raise TypeError(msg)
+        raise TypeError(f"{pairs}, not {type(headers).__name__}")
     found = []
     for pair in headers:
         # A text of two letters can be unpacked too, and so can a dict of two keys.
         if not isinstance(pair, tuple | list) or len(pair) != 2:
-            msg = f"{pairs}: the name a str, the value bytes"
-            raise TypeError(msg)
+            raise TypeError(f"{pairs}: the name a str, the value bytes")
         name, value = pair
         if not isinstance(name, str):
-            msg = f"header name must be str, not {type(name).__name__}"
-            raise TypeError(msg)
+            raise TypeError(f"header name must be str, not {type(name).__name__}")
         try:
             name.encode()
         except UnicodeEncodeError as error:

@@ -266,8 +266,7 @@ class StreamAppender:
         node = routes.primary(self.stream)
         address = None if node is None else routes.address(node)
         if node is None or address is None:
-            msg = f"stream {self.stream} has no primary at the moment"
-            raise NotReadyError(msg)
+            raise NotReadyError(f"stream {self.stream} has no primary at the moment")
         link = await self._cluster.link(address)
         if node != self._node or link.closed:
             # An earlier primary may never answer.

@@ -93,19 +93,17 @@ class Cluster:
     def check_open(self) -> None:
         """Raise `ClosedError` after `close`."""
         if self.closed:
-            msg = "the client is closed"
-            raise ClosedError(msg)
+            raise ClosedError("the client is closed")
 
     @property
     def routes(self) -> Routes:
         """The newest metadata that is known."""
         self.check_open()
         if self._routes is None:
-            msg = (
+            raise NotReadyError(
                 "the client is not connected yet: use it in `with "
                 "braidlog.connect(...)` or `async with braidlog.connect_async(...)`"
             )
-            raise NotReadyError(msg)
         return self._routes
 
     def listen(self, listener: Callable[[], None]) -> None:
@@ -140,14 +138,12 @@ class Cluster:
         """Send one request to a node; see `ask`."""
         address = self.routes.address(node)
         if address is None:
-            msg = f"node {node} is not part of the cluster"
-            raise NotReadyError(msg)
+            raise NotReadyError(f"node {node} is not part of the cluster")
         try:
             return await self.ask(address, message, payload, within=within)
         except NotFoundError as error:
             # The replica may have moved; whether the log is gone the routes say.
-            msg = f"node {node}: {error.message}"
-            raise NotReadyError(msg) from error
+            raise NotReadyError(f"node {node}: {error.message}") from error
 
     # -- metadata ----------------------------------------------------------------
 
@@ -256,11 +252,10 @@ class Cluster:
         answer = _metadata(answer)
         known = self._routes
         if known is not None and answer.cluster != known.metadata.cluster:
-            msg = (
+            raise RemoteProtocolError(
                 f"the address belongs to cluster {answer.cluster!r}, not to "
                 f"{known.metadata.cluster!r}"
             )
-            raise RemoteProtocolError(msg)
         # The index counts decisions; who is alive may change without one.
         if known is not None and (
             answer.index < known.index or answer == known.metadata

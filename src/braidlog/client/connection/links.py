@@ -37,8 +37,7 @@ class Links:
 
     def _check_open(self) -> None:
         if self.closed:
-            msg = "the client is closed"
-            raise ClosedError(msg)
+            raise ClosedError("the client is closed")
 
     async def link(self, address: str) -> Link:
         """Return the connection to an address, a new one if there is none.

@@ -65,18 +65,16 @@ def parse_seeds(seeds: str | Iterable[str]) -> tuple[str, ...]:
         raise TypeError(msg) from None
     found = tuple(dict.fromkeys(map(_address, parts)))
     if not found:
-        msg = (
+        raise InvalidArgumentError(
             "no address was given: pass the address of at least one node, such "
             f"as 'host:{PORT}'"
         )
-        raise InvalidArgumentError(msg)
     return found
 
 
 def _address(seed: object) -> str:
     if not isinstance(seed, str):
-        msg = f"an address must be a str such as 'host:{PORT}', not {seed!r}"
-        raise TypeError(msg)
+        raise TypeError(f"an address must be a str such as 'host:{PORT}', not {seed!r}")
     text = seed.strip()
     if "/" in text:
         msg = f"{text!r} is not an address: write host:port, such as 'localhost:{PORT}'"
@@ -158,8 +156,7 @@ class Routes:
             NotFoundError: it was deleted.
         """
         if (info := self._logs.get(log)) is None:
-            msg = f"the log with identity {log.hex()} was deleted"
-            raise NotFoundError(msg)
+            raise NotFoundError(f"the log with identity {log.hex()} was deleted")
         return info
 
     def stream(self, stream: int) -> StreamInfo:
@@ -225,8 +222,7 @@ class Routes:
         if (keyed := self._keyed.get(log)) is None:
             keyed = self._keyed[log] = _key_streams(self.log(log))
         if not keyed:
-            msg = f"log {self.log(log).name!r} has no stream yet"
-            raise NotReadyError(msg)
+            raise NotReadyError(f"log {self.log(log).name!r} has no stream yet")
         return keyed
 
     def stream_of(self, log: bytes, key: bytes) -> int:

@@ -253,8 +253,7 @@ def socket_connector(
     given: dict[str, object] = {"token": token, "cluster": cluster}
     for name, text in given.items():
         if not isinstance(text, str):
-            msg = f"{name} must be a str, not {type(text).__name__}"
-            raise TypeError(msg)
+            raise TypeError(f"{name} must be a str, not {type(text).__name__}")
     hello = Hello(VERSION_MIN, VERSION_MAX, cluster, 0, token, "braidlog-python")
 
     async def connect(address: str) -> Link:
@@ -268,11 +267,10 @@ def socket_connector(
         except ssl.SSLError as error:
             if error.reason not in NO_TLS:
                 raise
-            msg = (
+            raise ForeignPeerError(
                 f"{address} does not use TLS: connect without ssl= (without "
                 "--tls-ca on the command line)"
-            )
-            raise ForeignPeerError(msg) from error
+            ) from error
         try:
             if context is None:
                 await link.check_silence(_SILENCE_S)

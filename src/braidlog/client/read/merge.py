@@ -250,8 +250,7 @@ class Merge:
         if self.done or not self._sources:
             return
         if all(s.spans or s.complete >= self.position for s in self._sources.values()):
-            msg = (
+            raise MergeGapError(
                 f"position {self.position} is in none of the {len(self._sources)} "
                 "streams of the log: committed records are missing"
             )
-            raise MergeGapError(msg)

@@ -201,8 +201,7 @@ class Reading(AsyncClosable):
         if want.by_glsn:
             first = max(first, error.first)
         if self.position < first:
-            msg = f"position {self.position} was trimmed"
-            raise TrimmedError(msg, first=first)
+            raise TrimmedError(f"position {self.position} was trimmed", first=first)
         # Only what was passed on, or lies with another stream, is gone.
         self._merge.enter(want.stream)
         self._fed.set()

@@ -104,8 +104,7 @@ class AsyncScan:
         """
         there = self.positions
         if begin < there.start:
-            msg = f"position {begin} was trimmed"
-            raise TrimmedError(msg, first=there.start)
+            raise TrimmedError(f"position {begin} was trimmed", first=there.start)
         if end > there.stop:
             msg = f"position {end - 1} is not written yet"
             raise BeyondEndError(msg, next=there.stop)
@@ -317,8 +316,7 @@ class AsyncScan:
                     raise RemoteProtocolError(msg)
                 if answer.sizes or (wish.by_glsn and answer.complete >= wish.reach):
                     return answer, payload
-                msg = f"node {node} does not know LLSN {wish.begin} yet"
-                raise NotReadyError(msg)
+                raise NotReadyError(f"node {node} does not know LLSN {wish.begin} yet")
             except TrimmedError as error:
                 await self._raise_trimmed(error)
             except LogError as error:
@@ -326,11 +324,10 @@ class AsyncScan:
                 if verdict_of(error) is Verdict.FINAL:
                     raise
                 if loop.time() >= deadline:
-                    msg = (
+                    raise DeadlineError(
                         f"no replica of stream {wish.stream} served the read in time: "
                         f"{error}"
-                    )
-                    raise DeadlineError(msg) from error
+                    ) from error
                 turn += 1
                 await cluster.refresh()
 

@@ -240,8 +240,7 @@ class Leadership:
             MetadataFullError: there is no room for what it would add.
         """
         if command.ROLE == "leader":
-            msg = "only the metadata repository itself makes cuts"
-            raise UnauthorizedError(msg)
+            raise UnauthorizedError("only the metadata repository itself makes cuts")
         require_names(repository.state, command)
         prepared = self._prepared(repository, command, now, membership)
         self._room.require(repository, prepared, now)
@@ -265,11 +264,10 @@ class Leadership:
             isinstance(command, commands.RemoveNode)
             and command.node in membership.electors
         ):
-            msg = (
+            raise InvalidArgumentError(
                 f"node {command.node} is a voter of the metadata repository: end "
                 "that first with `braidlog node voter --off`"
             )
-            raise InvalidArgumentError(msg)
         return command
 
     def _placed(
@@ -307,11 +305,10 @@ class Leadership:
         self, command: commands.ReadmitNode, now: float, membership: Membership
     ) -> commands.ReadmitNode:
         if self.liveness.alive(command.node, now):
-            msg = (
+            raise InvalidArgumentError(
                 f"node {command.node} is alive: stop it before you give up its "
                 "directory"
             )
-            raise InvalidArgumentError(msg)
         if not self.liveness.dead(command.node, now):
             msg = f"the leader does not know yet whether node {command.node} is alive"
             raise NotReadyError(msg)

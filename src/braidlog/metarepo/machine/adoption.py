@@ -214,11 +214,10 @@ def _config(replica: StoredReplica) -> StreamConfig | None:
         return _decoder.decode(replica.about)
     # Arrays in arrays without end have an error of their own.
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        msg = (
+        raise InvalidArgumentError(
             f"the configuration stored with stream {replica.stream} cannot be "
             f"read: {error}"
-        )
-        raise InvalidArgumentError(msg) from error
+        ) from error
 
 
 def _adopt_stream(

@@ -26,18 +26,15 @@ def set_cursor(state: State, index: int, command: SetCursor) -> Done:
     log = require_log(state, command.log)
     name = command.name
     if not name or len(name.encode()) > NAME_BYTES_MAX:
-        msg = f"a name must have 1 to {NAME_BYTES_MAX} bytes"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(f"a name must have 1 to {NAME_BYTES_MAX} bytes")
     if not 1 <= command.position <= log.high_watermark + 1 or command.lease < 0:
-        msg = (
+        raise InvalidArgumentError(
             "the position of a cursor must be from 1 to "
             f"{log.high_watermark + 1}, got {command.position}"
         )
-        raise InvalidArgumentError(msg)
     known = log.cursors.get(name)
     if known is None and command.change is CursorChange.MOVE:
-        msg = f"log {log.name!r}: cursor {name!r} does not exist"
-        raise NotFoundError(msg)
+        raise NotFoundError(f"log {log.name!r}: cursor {name!r} does not exist")
     if known is None and len(log.cursors) >= CURSORS_MAX:
         msg = f"log {log.name!r} has {CURSORS_MAX} cursors, the maximum: delete some"
         raise TooLargeError(msg, limit=CURSORS_MAX)
@@ -56,8 +53,7 @@ def delete_cursor(state: State, index: int, command: DeleteCursor) -> Done:
     """Apply `DeleteCursor`."""
     log = require_log(state, command.log)
     if command.name not in log.cursors:
-        msg = f"log {log.name!r}: cursor {command.name!r} does not exist"
-        raise NotFoundError(msg)
+        raise NotFoundError(f"log {log.name!r}: cursor {command.name!r} does not exist")
     del log.cursors[command.name]
     return Done()
 

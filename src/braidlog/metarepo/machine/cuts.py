@@ -31,11 +31,9 @@ __all__ = ["cut", "cuts_since"]
 def cut(state: State, index: int, command: Cut) -> Committed:
     """Apply `Cut`."""
     if not command.cuts:
-        msg = "an empty cut"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError("an empty cut")
     if len({each.log for each in command.cuts}) != len(command.cuts):
-        msg = "a log is cut twice"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError("a log is cut twice")
     for each in command.cuts:
         _require_cut(state, each)
     for each in command.cuts:
@@ -52,8 +50,7 @@ def _require_cut(state: State, made: LogCut) -> None:
         msg = f"cut {made.version} does not follow {log.version}"
         raise FencedError(msg, given=made.version, current=log.version)
     if not made.runs:
-        msg = "a cut that gives nothing"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError("a cut that gives nothing")
     glsn, before = log.high_watermark + 1, 0
     for run in made.runs:
         _require_run(require_stream(state, run.stream), run)
@@ -77,8 +74,7 @@ def _require_run(stream: StreamState, run: StreamRun) -> None:
         msg = f"stream {stream.stream} is committed to {stream.committed}"
         raise FencedError(msg, given=run.llsn_begin, current=stream.committed)
     if run.length < 1:
-        msg = f"stream {stream.stream} gets {run.length} records"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(f"stream {stream.stream} gets {run.length} records")
 
 
 def _commit(state: State, made: LogCut) -> None:

@@ -87,10 +87,9 @@ def _next(state: State, known: FaultState, command: ChangeFaults) -> None:
     _require(set(command.failed) <= set(known.members), "members")
     _require(set(command.back) <= set(known.failed), "listed")
     if command.failed and not listable(state, command.failed):
-        msg = (
+        raise InvalidArgumentError(
             f"without nodes {list(command.failed)} no viable node would hold everything"
         )
-        raise InvalidArgumentError(msg)
     members = {*known.members, *command.joined}
     failed = {*known.failed, *command.failed} - set(command.back)
     if state.streams:
@@ -116,8 +115,7 @@ def _become(known: FaultState, new: Configuration) -> None:
 
 def _require(holds: bool, what: str) -> None:
     if not holds:
-        msg = f"a change of nodes that are not {what}"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(f"a change of nodes that are not {what}")
 
 
 def forget(state: State, node: int) -> None:
@@ -131,8 +129,7 @@ def forget(state: State, node: int) -> None:
         return
     viable = set(known.viable) - {node}
     if not viable:
-        msg = f"no viable node would be left without node {node}"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(f"no viable node would be left without node {node}")
     members = tuple(each for each in known.members if each != node)
     failed = tuple(each for each in known.failed if each != node)
     _become(known, Configuration(known.epoch, known.sequence + 1, members, failed))

@@ -49,8 +49,7 @@ def require_log(state: State, log: bytes) -> LogState:
     """
     found = state.logs.get(log)
     if found is None:
-        msg = f"a log with identity {log.hex()} does not exist"
-        raise NotFoundError(msg)
+        raise NotFoundError(f"a log with identity {log.hex()} does not exist")
     return found
 
 
@@ -107,11 +106,9 @@ def _same(log: LogState, command: CreateLog) -> bool:
 
 def _require_name(state: State, name: str) -> None:
     if not name or len(name.encode()) > NAME_BYTES_MAX:
-        msg = f"a name must have 1 to {NAME_BYTES_MAX} bytes"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(f"a name must have 1 to {NAME_BYTES_MAX} bytes")
     if any(log.name == name for log in state.logs.values()):
-        msg = f"log {name!r} exists already"
-        raise AlreadyExistsError(msg)
+        raise AlreadyExistsError(f"log {name!r} exists already")
 
 
 def require_shape(replication: int, fewest: int, options: bytes) -> None:
@@ -122,11 +119,10 @@ def require_shape(replication: int, fewest: int, options: bytes) -> None:
         TooLargeError: the options are too many bytes.
     """
     if not 1 <= fewest <= replication <= REPLICAS_MAX:
-        msg = (
+        raise InvalidArgumentError(
             f"replication = {replication} and min_replicas = {fewest} must "
             f"satisfy 1 <= min_replicas <= replication <= {REPLICAS_MAX}"
         )
-        raise InvalidArgumentError(msg)
     if len(options) > OPTIONS_BYTES_MAX:
         msg = (
             f"the options of the log have {len(options)} bytes, at most "
@@ -211,11 +207,10 @@ def trim(state: State, index: int, command: Trim) -> Trimmed:
     """Apply `Trim`: never back, never behind a live pin that is not to be ignored."""
     log = require_log(state, command.log)
     if not 1 <= command.glsn <= log.high_watermark + 1:
-        msg = (
+        raise InvalidArgumentError(
             f"a trim must go to a position from 1 to {log.high_watermark + 1}, "
             f"got {command.glsn}"
         )
-        raise InvalidArgumentError(msg)
     pins = [] if command.ignore_pins else live_pins(log, command.now)
     advance(state, index, log, min([command.glsn, *pins]))
     return Trimmed(log.trim)

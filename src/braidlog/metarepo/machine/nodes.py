@@ -34,8 +34,7 @@ def require_node(state: State, node: int) -> NodeState:
     """
     found = state.nodes.get(node)
     if found is None:
-        msg = f"node {node} is not part of the cluster"
-        raise NotFoundError(msg)
+        raise NotFoundError(f"node {node} is not part of the cluster")
     return found
 
 
@@ -43,20 +42,18 @@ def register(state: State, index: int, command: RegisterNode) -> Done:
     """Apply `RegisterNode`."""
     node, address = command.node, command.address
     if node < 1 or command.incarnation < 1:
-        msg = (
+        raise InvalidArgumentError(
             f"node id {node} and incarnation {command.incarnation} must both be "
             "at least 1"
         )
-        raise InvalidArgumentError(msg)
     if not address or len(address.encode()) > NAME_BYTES_MAX:
         msg = f"the address of a node has {len(address)} characters, which is too long"
         raise InvalidArgumentError(msg)
     if node in state.removed:
-        msg = (
+        raise FencedError(
             f"node {node} was removed from the cluster, and node ids are never "
             "used again: start it with a new id and an empty directory"
         )
-        raise FencedError(msg)
     known = state.nodes.get(node)
     if known is None and len(state.nodes) >= NODES_MAX:
         msg = f"the cluster has {NODES_MAX} nodes, the maximum"
@@ -67,14 +64,12 @@ def register(state: State, index: int, command: RegisterNode) -> Done:
     if known is not None:
         require_identity(known, command.identity)
     if known and known.incarnation > command.incarnation:
-        msg = (
+        raise FencedError(
             f"a newer start of node {node} is registered (incarnation "
             f"{known.incarnation})"
         )
-        raise FencedError(msg)
     if any(e.address == address and e.node != node for e in state.nodes.values()):
-        msg = f"another node is registered at {address}"
-        raise AlreadyExistsError(msg)
+        raise AlreadyExistsError(f"another node is registered at {address}")
     if known is None:
         known = NodeState(node, address, command.incarnation)
         state.nodes[node] = known
@@ -143,17 +138,15 @@ def remove(state: State, index: int, command: RemoveNode) -> Done:
         if node in stream.replicas or node in stream.learners
     ]
     if used:
-        msg = (
+        raise InvalidArgumentError(
             f"node {node} still has replicas of {len(used)} streams (stream "
             f"{used[0]} for example): drain it first with `braidlog node drain`"
         )
-        raise InvalidArgumentError(msg)
     if found.voter:
-        msg = (
+        raise InvalidArgumentError(
             f"node {node} is a voter of the metadata repository: end that first "
             "with `braidlog node voter --off`"
         )
-        raise InvalidArgumentError(msg)
     faults.forget(state, node)
     del state.nodes[node]
     state.removed = tuple(sorted({*state.removed, node}))

@@ -48,20 +48,18 @@ def require_nodes(
     count = len(nodes)
     have = f"the cluster has {count} node{'s' if count != 1 else ''}"
     if fewest > count:
-        msg = (
+        raise InvalidArgumentError(
             f"{have}, but replication is {replication} and min_replicas {fewest}: the "
             f"log could not take appends. Start {fewest - count} more, or ask for at "
             f"most {count}"
         )
-        raise InvalidArgumentError(msg)
     if replication > count and not allow_missing:
-        msg = (
+        raise InvalidArgumentError(
             f"{have}, but replication is {replication}. Start "
             f"{replication - count} more, ask for at most {count}, or pass "
             "allow_missing=True (--allow-missing): the log then gets its other "
             "replicas when nodes join"
         )
-        raise InvalidArgumentError(msg)
 
 
 def place(
@@ -76,11 +74,10 @@ def place(
         node for node in nodes if node in state.nodes and not state.nodes[node].draining
     ]
     if len(candidates) < fewest:
-        msg = (
+        raise UnavailableError(
             f"{len(candidates)} nodes can take replicas, but {fewest} are "
             "needed: start more nodes, or ask for fewer replicas"
         )
-        raise UnavailableError(msg)
     loads = Loads(state)
     placed = []
     for _ in range(streams):

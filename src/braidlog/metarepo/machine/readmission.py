@@ -30,22 +30,20 @@ def readmit(state: State, index: int, command: ReadmitNode) -> Done:
     if node.readmitting:
         return Done()
     if not node.identity:
-        msg = (
+        raise InvalidArgumentError(
             f"node {node.node} was given up already and waits for an empty "
             "directory: start it"
         )
-        raise InvalidArgumentError(msg)
     alone = [
         stream.stream
         for stream in state.streams.values()
         if set(stream.holders) == {node.node}
     ]
     if alone:
-        msg = (
+        raise InvalidArgumentError(
             f"only node {node.node} holds all records of {len(alone)} streams "
             f"(stream {alone[0]} for example): delete their logs first"
         )
-        raise InvalidArgumentError(msg)
     node.readmitting = True
     if command.votes:
         # It votes again when it has copied the repository.
@@ -70,8 +68,7 @@ def admit(state: State, index: int, command: AdmitNode) -> Done:
     if not node.readmitting:
         return Done()
     if not is_free(state, node.node):
-        msg = f"node {node.node} still has replicas or a vote"
-        raise NotReadyError(msg)
+        raise NotReadyError(f"node {node.node} still has replicas or a vote")
     node.readmitting = False
     node.former = (*node.former, node.identity)
     # The starts of the next directory count from 1 again.

@@ -160,8 +160,7 @@ class Repository:
             CorruptionError: it is none; the state is as before.
         """
         if snapshot[: len(_FORMAT)] != _FORMAT:
-            msg = "not a snapshot of a metadata repository"
-            raise CorruptionError(msg)
+            raise CorruptionError("not a snapshot of a metadata repository")
         self.state = decode_state(memoryview(snapshot)[len(_FORMAT) :])
 
     # --- views

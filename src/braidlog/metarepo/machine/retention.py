@@ -34,11 +34,10 @@ def retain(state: State, index: int, command: Retain) -> Trimmed:
     log = require_log(state, stream.log)
     glsns = [glsn for glsn, _ in command.sizes]
     if len(glsns) > SIZES_MAX or glsns != sorted(set(glsns)) or command.keep < 0:
-        msg = (
+        raise InvalidArgumentError(
             f"a retention report with keep {command.keep} and {len(glsns)} "
             "sizes is invalid"
         )
-        raise InvalidArgumentError(msg)
     if command.options != log.options:
         return Trimmed(log.trim)
     stream.keep, stream.sizes = max(stream.keep, command.keep), command.sizes

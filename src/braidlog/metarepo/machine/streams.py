@@ -48,8 +48,7 @@ def require_stream(state: State, stream: int) -> StreamState:
     """
     found = state.streams.get(stream)
     if found is None:
-        msg = f"stream {stream} does not exist"
-        raise NotFoundError(msg)
+        raise NotFoundError(f"stream {stream} does not exist")
     return found
 
 
@@ -70,17 +69,15 @@ def reconfigure(state: State, index: int, command: Reconfigure) -> Epoch:
     holders = _holders(stream, command)
     _require_replicas(state, stream, command)
     if not holders:
-        msg = (
+        raise InvalidArgumentError(
             f"none of the nodes {list(command.replicas)} is known to hold all "
             "committed records"
         )
-        raise InvalidArgumentError(msg)
     if not faults.holds(state, stream, holders):
-        msg = (
+        raise InvalidArgumentError(
             f"none of the nodes {list(holders)} is viable, while other nodes "
             "hold everything"
         )
-        raise InvalidArgumentError(msg)
     _begin(state, index, stream, command.status)
     stream.replicas, stream.learners = command.replicas, command.learners
     stream.holders = holders
@@ -101,25 +98,22 @@ def _require_replicas(state: State, stream: StreamState, command: Reconfigure) -
         msg = f"replicas {command.replicas} and learners {command.learners}"
         raise InvalidArgumentError(msg)
     if len(command.replicas) > REPLICAS_MAX or len(command.learners) > REPLICAS_MAX:
-        msg = f"{len(named)} replicas and learners"
-        raise InvalidArgumentError(msg)
+        raise InvalidArgumentError(f"{len(named)} replicas and learners")
     for node in named:
         require_node(state, node)
     learned = set(command.learned) & set(stream.learners)
     strange = set(command.replicas) - set(stream.replicas) - learned
     if strange:
-        msg = (
+        raise InvalidArgumentError(
             f"nodes {sorted(strange)} are neither replicas of the stream nor "
             "learners that have caught up"
         )
-        raise InvalidArgumentError(msg)
     fewest = fewest_replicas(state, stream)
     if len(command.replicas) < fewest and not command.forced:
-        msg = (
+        raise InvalidArgumentError(
             f"the stream would have {len(command.replicas)} replicas, but at "
             f"least {fewest} are needed"
         )
-        raise InvalidArgumentError(msg)
 
 
 def _begin(state: State, index: int, stream: StreamState, status: StreamStatus) -> None:
@@ -201,11 +195,10 @@ def move(state: State, index: int, command: MoveReplica) -> Done:
     if stream.move == wanted:
         return Done()
     if stream.move is not None:
-        msg = (
+        raise InvalidArgumentError(
             f"stream {stream.stream} is being moved from node {stream.move[0]} "
             f"to node {stream.move[1]} already: wait until that is done"
         )
-        raise InvalidArgumentError(msg)
     if command.source not in stream.replicas:
         msg = f"node {command.source} has no replica of stream {stream.stream}"
         raise InvalidArgumentError(msg)

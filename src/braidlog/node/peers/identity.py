@@ -93,8 +93,7 @@ def _read(stored: bytes) -> Identity:
         return Identity(directory, number, group, bound)
     if head == (_MAGIC, 1) and len(stored) == _FORMAT_1.size:
         return Identity(b"", _FORMAT_1.unpack(stored)[2])
-    msg = (
+    raise CorruptionError(
         f"the node's start record has {len(stored)} bytes, which this "
         "version does not know"
     )
-    raise CorruptionError(msg)

@@ -53,8 +53,7 @@ class GroupLog:
         name = f"{GROUP_PREFIX}{group}"
         options = node.options(name)
         if not options:
-            msg = f"this node has no log of Raft group {group}"
-            raise NotFoundError(msg)
+            raise NotFoundError(f"this node has no log of Raft group {group}")
         self._node = node
         # A batch has to fit into a quarter of a segment, with what belongs to it.
         self._batch_bytes = min(_BATCH_BYTES, node.stats()["segment_bytes"] // 8)
@@ -64,11 +63,10 @@ class GroupLog:
         self._base_index = base.index
         low, _, following = self._numbers()
         if not low - 1 <= base.index < following:
-            msg = (
+            raise CorruptionError(
                 f"{name} has the entries from {low} to before {following}, which do "
                 f"not follow its base at {base.index}"
             )
-            raise CorruptionError(msg)
         self._fold(base.index)
 
     @classmethod
@@ -225,8 +223,7 @@ def entries_of(index: int, data: bytes) -> Iterator[Entry]:
             raise CorruptionError(msg)
         kind, term = _KEY.unpack(key)
         if kind not in _KINDS:
-            msg = (
+            raise CorruptionError(
                 f"the Raft entry at index {record.position} has the unknown kind {kind}"
             )
-            raise CorruptionError(msg)
         yield Entry(record.position, term, _KINDS[kind], record.value)

@@ -59,11 +59,10 @@ def _check_role(command: Command, role: Role) -> None:
         msg = f"only the leader of the metadata repository itself may send {name}"
         raise UnauthorizedError(msg)
     if role < needed:
-        msg = (
+        raise UnauthorizedError(
             f"{name} needs a token of role {needed.word}; this token has role "
             f"{role.word}"
         )
-        raise UnauthorizedError(msg)
 
 
 def _check_values(command: Command) -> None:
@@ -81,16 +80,14 @@ def _check_values(command: Command) -> None:
             LogOptions.decode(options)
         case commands.SetCursor(lease=lease):
             if not 0 <= lease <= LEASE_MAX_S * 1_000_000:
-                msg = (
+                raise InvalidArgumentError(
                     f"a lease must be from 0 to {LEASE_MAX_S} seconds, got {lease} "
                     "microseconds"
                 )
-                raise InvalidArgumentError(msg)
         case commands.RegisterNode(address=address, identity=identity):
             host_and_port(address)
             if len(identity) not in (0, _IDENTITY_BYTES):
-                msg = (
+                raise InvalidArgumentError(
                     f"the identity of a directory has {_IDENTITY_BYTES} bytes, got "
                     f"{len(identity)}"
                 )
-                raise InvalidArgumentError(msg)

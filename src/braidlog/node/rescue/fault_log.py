@@ -160,8 +160,7 @@ class FaultLog(Closable):
             for offset in offsets_of(record.serial, self._slots):
                 self._ring.write(offset, slot)
         except OSError as error:
-            msg = f"{self._ring.path}: {error.strerror}"
-            raise StoreFailedError(msg) from error
+            raise StoreFailedError(f"{self._ring.path}: {error.strerror}") from error
         self._failed = False
 
 

@@ -36,9 +36,8 @@ def begin_base(config: NodeConfig, newest: FaultRecord | None) -> Base | None:
     if seed is not None and seed.voters:
         voters = seed.voters
     if not voters:
-        msg = (
+        raise InvalidArgumentError(
             f"[cluster] voters names none of the nodes {live} that survived the "
             "rescue: add them"
         )
-        raise InvalidArgumentError(msg)
     return base_of(newest.configuration, voters, seed)

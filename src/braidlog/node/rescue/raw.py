@@ -239,15 +239,13 @@ def _explicit(directories: Sequence[C]) -> bool:
 
 def _embedded(directories: Sequence[C], log: str) -> list[tuple[C, Streams]]:
     if len(directories) != 1:
-        msg = (
+        raise InvalidArgumentError(
             "these directories have no fault logs, so nothing says which of "
             "them are valid: pass one directory"
         )
-        raise InvalidArgumentError(msg)
     rows = [row for row in directories[0].logs() if row.name == log]
     if not rows:
-        msg = f"there is no log {log!r} in {directories[0].path}"
-        raise NotFoundError(msg)
+        raise NotFoundError(f"there is no log {log!r} in {directories[0].path}")
     return [(directories[0], {rows[0].stream: 1})]
 
 
@@ -367,11 +365,10 @@ def _valid_nodes(nodes: Sequence[_Node[C]]) -> tuple[int, ...]:
         if isinstance(node.record, FaultRecord):
             if node.record.node in present:
                 where = node.path
-                msg = (
+                raise InvalidArgumentError(
                     f"two of the directories belong to node {node.record.node}; one is "
                     f"{where}"
                 )
-                raise InvalidArgumentError(msg)
             present[node.record.node] = node.record
     verdict = decide(present, _replicas(nodes))
     if isinstance(verdict, Decision):

@@ -79,12 +79,11 @@ def _writer(options: SinkOptions) -> Store:
             return braidlog.open(options.origin.path, create=False)
         except LockedError as error:
             if time.monotonic() >= deadline:
-                msg = (
+                raise LockedError(
                     f"{error.message}: another process held it for "
                     f"{options.lock_wait_s:g} s. The sink must be the only writer "
                     "while it stores a batch: close the directory in the other "
                     "process, or write into a log of a cluster with the option "
                     "'cluster'"
-                )
-                raise LockedError(msg) from error
+                ) from error
             time.sleep(_PAUSE_S)

@@ -38,8 +38,7 @@ def check_same(name: str, planned: str, found: str) -> None:
         NotFoundError: it is another log.
     """
     if planned and found and planned != found:
-        msg = (
+        raise NotFoundError(
             f"log {name!r} was deleted, and a new log has its name: start the "
             "query again"
         )
-        raise NotFoundError(msg)

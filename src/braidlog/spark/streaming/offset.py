@@ -74,11 +74,10 @@ class Offset:
         """
         version = stored.get("version")
         if isinstance(version, int) and version > _VERSION:
-            msg = (
+            raise NewerFormatError(
                 f"the checkpoint has offsets of version {version}, which this "
                 "version cannot read: upgrade Braidlog"
             )
-            raise NewerFormatError(msg)
         try:
             return cls(
                 stored["position"],
@@ -91,11 +90,10 @@ class Offset:
                 stored["lost"],
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            msg = (
+            raise InvalidArgumentError(
                 "the checkpoint has an offset that was not written by a Braidlog "
                 f"source: {stored}"
-            )
-            raise InvalidArgumentError(msg) from error
+            ) from error
 
 
 def _texts(numbers: Mapping[int, int]) -> dict[str, int]:

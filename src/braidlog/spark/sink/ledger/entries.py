@@ -278,5 +278,4 @@ def _check_types(kind: Any, fields: Mapping[str, Any]) -> None:
     for name, wanted in kind.__annotations__.items():
         plain = _TYPES.get(wanted)
         if plain is not None and name in fields and type(fields[name]) is not plain:
-            msg = f"{name} is {fields[name]!r}, not {wanted}"
-            raise TypeError(msg)
+            raise TypeError(f"{name} is {fields[name]!r}, not {wanted}")

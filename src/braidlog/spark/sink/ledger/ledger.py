@@ -97,11 +97,10 @@ class Ledger:
                 self._state = State()
             else:
                 return self._state
-        msg = (
+        raise NotReadyError(
             f"the ledger {self._log.name!r} is trimmed faster than this "
             "process can read it: run the batch again"
         )
-        raise NotReadyError(msg)
 
     def append(self, entry: Entry) -> int:
         """Append an entry and return its position; durable on return.
@@ -143,8 +142,7 @@ class Ledger:
             # An older one says nothing of the entries between its end and `first`.
             if isinstance(entry, Summary) and entry.as_of >= first:
                 return State.of(entry)
-        msg = (
+        raise CorruptionError(
             f"the ledger {self._log.name!r} was trimmed to {first}, and no "
             "summary covers what was trimmed"
         )
-        raise CorruptionError(msg)

@@ -88,11 +88,10 @@ def commit(proposal: Batch) -> Protocol:
         if query is not None and not query.done:
             # The batch, or the one before it, which nobody has finished.
             if query == before:
-                msg = (
+                raise CorruptionError(
                     f"the log has later epochs of the producer of {name} than the "
                     "ledger: was the ledger restored from a backup?"
                 )
-                raise CorruptionError(msg)
             before = query
             yield from _store(name, query, proposal)
             continue
@@ -103,10 +102,9 @@ def commit(proposal: Batch) -> Protocol:
                 f"attempt {proposal.attempt} of {name!r} was replaced by a newer one"
             )
         if proposed:
-            msg = (
+            raise CorruptionError(
                 f"the ledger does not show batch {batch} of {name} after it was written"
             )
-            raise CorruptionError(msg)
         missing: Mapping[str, str] = yield CheckFiles(proposal.staging, proposal.files)
         if missing:
             state = yield Read()
@@ -240,12 +238,11 @@ def _check_progress(
 def _check_place(name: str, stream: int, lane: Lane, sequence: int) -> None:
     """Refuse a stream that has more or less of the producer than the ledger decided."""
     if 1 < sequence < lane.first or sequence > max(lane.next, 1):
-        msg = (
+        raise CorruptionError(
             f"stream {stream} expects sequence {sequence} of {name}, but the "
             f"ledger says between {lane.first} and {lane.next}: was the log "
             "or the ledger restored from a backup?"
         )
-        raise CorruptionError(msg)
 
 
 def _parts(query: Query, stream: int, stored: int) -> tuple[Part, ...]:
