@@ -28,9 +28,11 @@ __all__ = [
     "Record",
     "RecordIterator",
     "Replicas",
+    "Restore",
     "Store",
     "batch_header",
     "bytes_of",
+    "check_part",
     "digest_records",
     "encode_arrow",
     "encode_batch",
@@ -46,6 +48,10 @@ __all__ = [
     "latest_by_key",
     "log_schema",
     "lost_side",
+    "part_entries",
+    "part_entry",
+    "part_header",
+    "producers_below",
     "repair",
     "repair_plan",
     "route_arrow",
@@ -390,8 +396,36 @@ class Follower:
     ]: ...
     def runs(self, stream: int, begin: int, end: int) -> list[tuple[int, int, int]]: ...
     def glsn_ceil(self, stream: int, glsn: int) -> tuple[int, int] | None: ...
+    def cut(self) -> dict[str, Any]: ...
+    def copy(
+        self, stream: int, begin: int, end: int, bytes_max: int
+    ) -> tuple[int, bytes]: ...
     def close(self) -> None: ...
 
+@final
+class Restore:
+    def __new__(
+        cls,
+        path: str | Path,
+        logs: list[tuple[Any, ...]],
+        *,
+        segment_bytes: int,
+        bound: int | None,
+        bytes: int,  # noqa: A002
+        entropy: int,
+        holder: str,
+        note: str,
+        **keywords: Any,
+    ) -> Self: ...
+    def place(self, part: Buffer) -> None: ...
+    def finish(self) -> None: ...
+    def abandon(self) -> None: ...
+
+def part_header(log: int, stream: int) -> bytes: ...
+def part_entry(llsn: int, glsn: int, skip: int, count: int, batch: Buffer) -> bytes: ...
+def check_part(part: Buffer) -> tuple[int, int, int, int, int, int, int]: ...
+def part_entries(part: Buffer) -> list[tuple[int, int, int, bytes]]: ...
+def producers_below(windows: Buffer, llsn: int) -> bytes: ...
 def log_schema() -> Any: ...
 def encode_batch(
     values: Iterable[Any],

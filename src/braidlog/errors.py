@@ -38,7 +38,8 @@
     ├─ InternalError           a bug: the node logged it, and serves the others
     └─ CorruptionError         an operator has to look at ``path``, ``offset``
        ├─ MissingFileError
-       └─ ArchiveDamagedError  put the file of the archive back from a copy
+       ├─ ArchiveDamagedError  put the file of the archive back from a copy
+       └─ BackupDamagedError   use another backup, or put the file back from a copy
 
 Every class has four attributes, which survive pickling:
 
@@ -67,6 +68,7 @@ from typing import (
 __all__ = [
     "AlreadyExistsError",
     "ArchiveDamagedError",
+    "BackupDamagedError",
     "BeyondEndError",
     "ClosedError",
     "ConnectionLostError",
@@ -512,4 +514,14 @@ class ArchiveDamagedError(CorruptionError):
     hint = (
         "Restore the file from a copy; the log may still have records that "
         "are not trimmed"
+    )
+
+
+class BackupDamagedError(CorruptionError):
+    """A file of a backup is gone, or is not what was written."""
+
+    code = 67
+    hint = (
+        "Use another backup, or put the file back from a copy; "
+        "`braidlog backup verify` names everything that is damaged"
     )

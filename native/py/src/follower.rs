@@ -5,8 +5,9 @@ use std::sync::Arc;
 use braidlog_core::vfs::RealVfs;
 use braidlog_core::wal;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyTuple};
 
+use crate::backup::cut_dict;
 use crate::disk::take_disk;
 use crate::entry::{Entry, entries_dict};
 use crate::error::to_py;
@@ -95,6 +96,31 @@ impl Follower {
             |follower: &mut wal::Follower| follower.read_encoded(stream, begin.0, end.0, bytes_max);
         let found = detach(py, || self.follower.with(read)).map_err(to_py)?;
         Ok(batches(py, &found))
+    }
+
+    /// Everything the directory knows beside its records, as of the last refresh.
+    fn cut<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let look = |follower: &mut wal::Follower| Ok(follower.cut());
+        let cut = detach(py, || self.follower.with(look)).map_err(to_py)?;
+        cut_dict(py, cut)
+    }
+
+    /// Positions `begin..end` of an embedded log as entries of a part, about `bytes_max` bytes: where to go on, and
+    /// the entries.
+    fn copy<'py>(
+        &self,
+        py: Python<'py>,
+        stream: u32,
+        begin: Unsigned,
+        end: Unsigned,
+        bytes_max: usize,
+    ) -> PyResult<(u64, Bound<'py, PyBytes>)> {
+        let mut out = Vec::new();
+        let copy = |follower: &mut wal::Follower| {
+            follower.copy_part(stream, begin.0, end.0, bytes_max, &mut out)
+        };
+        let next = detach(py, || self.follower.with(copy)).map_err(to_py)?;
+        Ok((next, PyBytes::new(py, &out)))
     }
 
     /// As `Replicas.state`, as of the last refresh; all that is seen is durable.

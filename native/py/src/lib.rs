@@ -9,6 +9,7 @@
 mod append;
 mod appender;
 pub mod arrow;
+mod backup;
 mod bulk;
 mod closing;
 mod columns;
@@ -57,6 +58,7 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<scan::BatchIterator>()?;
     m.add_class::<wire::FrameDecoder>()?;
     m.add_function(wrap_pyfunction!(wire::frame_header, m)?)?;
+    backup::register(m)?;
     inspect::register(m)?;
     m.add_function(wrap_pyfunction!(exit::exiting, m)?)?;
     m.add_function(wrap_pyfunction!(log_schema, m)?)?;

@@ -33,6 +33,8 @@ _COMMANDS: Final = {
     "inspect": ("log.inspection", "inspect"),
     "verify": ("damage.repair", "verify"),
     "repair": ("damage.repair", "repair"),
+    "backup": ("backups", "backup"),
+    "restore": ("backups", "restore"),
     "rescue": ("damage.rescue", "rescue"),
     "bench": ("bench", "bench"),
     "demo": ("demo", "demo"),

@@ -447,6 +447,7 @@ class AsyncStore(AsyncClosable):
     sync = _call(Store.sync)
     provision = _call(Store.provision)
     maintain = _call(Store.maintain)
+    backup = _call(Store.backup)
     log = _log(Store.log)
     create_log = _log(Store.create_log)
 

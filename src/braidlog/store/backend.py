@@ -82,6 +82,9 @@ class Backend(Protocol):
     def refresh(self) -> None:
         """Make what became durable elsewhere visible."""
 
+    def follow(self) -> _native.Follower:
+        """Open the directory once more, to read what is durable."""
+
     def start_syncer(self, notify: int = -1) -> None:
         """Start the thread that makes submitted records durable, once.
 
@@ -127,6 +130,7 @@ class WriterBackend:
             raise LockedError(msg, path=error.path) from None
         self.store, self.report = opened
         self.path = path
+        self._disk = keywords.get("disk")
         self.closed = False
         self._where = None if self.in_memory else path.resolve()
         self._syncer: threading.Thread | None = None
@@ -156,6 +160,10 @@ class WriterBackend:
 
     def refresh(self) -> None:
         """Do nothing: the writer sees everything at once."""
+
+    def follow(self) -> _native.Follower:
+        """Open the directory once more, to read what is durable."""
+        return _native.Follower.open(self.path, disk=self._disk)
 
     def start_syncer(self, notify: int = -1) -> None:
         """Start the thread that makes submitted records durable, once.
@@ -344,6 +352,11 @@ class FollowerBackend:
     def refresh(self) -> None:
         """Make what became durable elsewhere visible."""
         self._follower.refresh()
+
+    def follow(self) -> _native.Follower:
+        """Open the directory once more, to read what is durable."""
+        path, keywords = self._opening
+        return _native.Follower.open(path, **keywords)
 
     def start_syncer(self, notify: int = -1) -> None:
         """Refuse: there is no writer here."""

@@ -16,7 +16,7 @@ import time
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from braidlog.closable import Closable
 from braidlog.errors import (
@@ -44,6 +44,11 @@ from braidlog.store.retention import retention_of
 from braidlog.store.space import clean_if_full
 from braidlog.suggestions import does_not_exist
 from braidlog.types import Compression
+
+if TYPE_CHECKING:
+    from braidlog.backup.directory import Progress
+    from braidlog.backup.layout import Backup
+    from braidlog.backup.place import PlaceLike
 
 __all__ = ["Store", "StoreStats", "open_store"]
 
@@ -251,6 +256,47 @@ class Store(Closable):
             index_memory=raw["index_memory"],
             samples=raw["samples"],
             side_files_left=raw["side_files_left"],
+        )
+
+    def backup(
+        self,
+        place: PlaceLike,
+        *,
+        base: str | None = None,
+        progress: Progress | None = None,
+    ) -> Backup:
+        """Back up all logs, as they are at one place of the write-ahead log.
+
+        What was acknowledged before the call is in it: records, options, cursors and
+        producers. Appends, reads and trimming go on meanwhile; nothing is held for it.
+        ``place`` is a directory, which is made if its parent exists, or a URI such as
+        ``s3://bucket/backups``. The backup is there when the call returns; one that
+        fails leaves none. Get it back with `braidlog.backup.restore`.
+
+        Records that an earlier backup in the place has are not copied again. ``base``
+        names that one; None takes the newest of this directory, ``"none"`` copies
+        everything. Each backup is whole by itself: an earlier one may be deleted.
+
+        Raises:
+            NotFoundError: there is no backup ``base``, or nothing to make ``place`` in.
+            InvalidArgumentError: ``base`` is of another directory, or this one was put
+                back to an earlier state since; ``place`` is no place.
+            UnavailableError: the system refuses, for instance because the disk is full.
+            DeadlineError: a log lets go of records faster than the place takes them.
+            CorruptionError: durable bytes are damaged.
+        """
+        self._check_open()
+        from braidlog.backup.directory import back_up_directory
+        from braidlog.backup.place import place_of
+        from braidlog.backup.run import LEASE_S
+
+        return back_up_directory(
+            place_of(place),
+            self._backend.follow,
+            str(self.path),
+            base=base,
+            lease_s=LEASE_S,
+            progress=progress,
         )
 
     def maintain(self, now_us: int | None = None) -> None:

@@ -57,6 +57,7 @@ ERRORS: Final = {
     64: "braidlog.errors:ArchiveDamagedError",
     65: "braidlog.errors:NotSharedError",
     66: "braidlog.errors:InternalError",
+    67: "braidlog.errors:BackupDamagedError",
     70: "braidlog.raft.errors:NotLeaderError",
     71: "braidlog.raft.errors:TailFullError",
     72: "braidlog.raft.errors:ReadsFullError",

@@ -196,6 +196,9 @@ def test_interrupt_and_broken_pipe_are_quiet(
     assert "Traceback" not in result.output
 
 
+_PLACES = ("archive", "backup", "restore")
+
+
 def test_every_command_has_help_and_the_shared_options() -> None:
     def walk(command: click.Command, path: list[str]) -> None:
         result = CliRunner().invoke(main, [*path, "--help"])
@@ -211,8 +214,8 @@ def test_every_command_has_help_and_the_shared_options() -> None:
             assert "--json" in result.output, path
             ways = ("--data", "--cluster", "--hosts")
             place = any(way in result.output for way in ways)
-            # A token is text, and an archive is a place of its own.
-            alone = path == ["token", "create"] or path[0] == "archive"
+            # A token is text; archives and backups are places of their own.
+            alone = path == ["token", "create"] or path[0] in _PLACES
             assert place or alone, path
 
     walk(main, [])

@@ -45,7 +45,7 @@
 
 mod builder;
 mod columns;
-pub(crate) mod compress;
+mod compress;
 mod decode;
 mod encode;
 mod head;

@@ -11,5 +11,3 @@
 //! threads, and say when to flush and to merge.
 
 pub mod entry;
-pub mod memory;
-pub mod run;

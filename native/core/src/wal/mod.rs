@@ -59,7 +59,7 @@ pub use segments::head::read_preamble;
 pub use segments::segment::{Sealed, Segment, open_slot, side_path, slot_path};
 pub use segments::walk::Walk;
 pub use tools::scrub::{Damage, ScrubPlace, Scrubbed};
-pub use tools::{inspect, salvage, verify};
+pub use tools::{backup, inspect, salvage, verify};
 pub use write::baton::Baton;
 pub use write::options::Options;
 pub use write::reclaim::Reclaimed;

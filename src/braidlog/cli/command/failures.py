@@ -129,6 +129,8 @@ _HINTS: dict[type[BaseException], str] = {
     " `braidlog repair --dry-run` what would be lost",
     errors.InternalError: "the log of the node has the traceback: please report it",
     errors.ArchiveDamagedError: "restore the file of the archive from a copy",
+    errors.BackupDamagedError: "use another backup, or put the file back from a copy;"
+    " `braidlog backup verify` names everything that is damaged",
     errors.MissingFileError: "restore the file, or see `braidlog repair --dry-run`",
 }
 

@@ -20,6 +20,9 @@ use crate::wal::segments::checkpoint::CHECKPOINT;
 use crate::wal::segments::segment::{open_slot, slot_path};
 use crate::wal::write::options::Options;
 
+/// What a restore leaves in a directory until it is whole.
+pub const RESTORING: &str = "RESTORING";
+
 /// Name of the lock file.
 pub const LOCK: &str = "LOCK";
 
@@ -45,6 +48,16 @@ pub(super) fn identify(vfs: &dyn Vfs, dir: &Path) -> Result<Found> {
     })
 }
 
+/// Forget a restore that was whole when it was interrupted: another one would begin with removing its files.
+pub(super) fn end_restore(vfs: &dyn Vfs, dir: &Path) -> Result<()> {
+    let path = dir.join(RESTORING);
+    if vfs.exists(&path)? {
+        vfs.remove(&path)?;
+        vfs.sync_dir(dir)?;
+    }
+    Ok(())
+}
+
 /// Refuse a directory that has no identity and other files of a node; returns the names in it.
 pub(super) fn check_no_remains(vfs: &dyn Vfs, dir: &Path) -> Result<Vec<String>> {
     if !vfs.exists(dir)? {
@@ -54,6 +67,13 @@ pub(super) fn check_no_remains(vfs: &dyn Vfs, dir: &Path) -> Result<Vec<String>>
     let is_ours = |name: &String| {
         name.starts_with("MANIFEST-") || ["CURRENT", "WATERMARK", "wal"].contains(&name.as_str())
     };
+    if names.iter().any(|name| name == RESTORING) {
+        let reason = "a restore into this directory did not finish; run it again".into();
+        return Err(Error::Missing {
+            path: dir.join(IDENTITY),
+            reason,
+        });
+    }
     if names.iter().any(is_ours) {
         let reason = "other files of the node are there; restore it from a copy".into();
         return Err(Error::Missing {
@@ -65,7 +85,7 @@ pub(super) fn check_no_remains(vfs: &dyn Vfs, dir: &Path) -> Result<Vec<String>>
 }
 
 /// Make the entries durable that lead to a new node directory: without them a crash loses all of it.
-pub(super) fn sync_parents(vfs: &dyn Vfs, dir: &Path) -> Result<()> {
+pub(crate) fn sync_parents(vfs: &dyn Vfs, dir: &Path) -> Result<()> {
     for (above, parent) in dir.ancestors().skip(1).enumerate() {
         let parent = if parent.as_os_str().is_empty() {
             Path::new(".")

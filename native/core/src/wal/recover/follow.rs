@@ -108,6 +108,13 @@ impl Follower {
         }
     }
 
+    /// Whose directory it is, its bound where it says, and the place of the state: segment (0: none) and offset.
+    pub(crate) fn described(&self) -> (NodeIdentity, Option<u64>, (u64, u32)) {
+        let tail = self.tail.as_ref();
+        let place = tail.map_or((0, 0), |tail| (tail.segment.number, tail.walk.offset));
+        (self.identity, self.manifest.version().bound(), place)
+    }
+
     /// A copy of the state as of the last refresh.
     pub fn state(&self) -> State {
         self.tail

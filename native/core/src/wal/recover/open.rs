@@ -27,7 +27,7 @@ use crate::wal::placing::bound;
 use crate::wal::read::stream::range_of;
 use crate::wal::read::view::{View, new_pool};
 use crate::wal::recover::directory::{
-    Found, LOCK, create_identity, identify, open_manifest, sync_parents,
+    Found, LOCK, create_identity, end_restore, identify, open_manifest, sync_parents,
 };
 use crate::wal::recover::evidence::{check_durable, reach};
 use crate::wal::recover::fold::{begin, fold};
@@ -93,7 +93,10 @@ pub fn open(vfs: Arc<dyn Vfs>, dir: &Path, options: Options) -> Result<(Store, O
     let lock = vfs.lock(&dir.join(LOCK), &options.holder)?;
     let mut report = OpenReport::default();
     let identity = match identify(&*vfs, dir)? {
-        Found::Node(identity) => identity,
+        Found::Node(identity) => {
+            end_restore(&*vfs, dir)?;
+            identity
+        }
         Found::Unfinished => {
             report.created = true;
             sync_parents(&*vfs, dir)?;

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod backup;
 mod basic;
 mod bitflip;
 mod bound;

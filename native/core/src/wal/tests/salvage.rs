@@ -7,7 +7,7 @@ use crate::wal::tools::salvage::{Keep, Options as How, Plan, salvage};
 use crate::wal::tools::verify::verify;
 use crate::wal::{CommitContext, Kind, State};
 
-const COPY: &str = "/copy";
+pub(super) const COPY: &str = "/copy";
 
 fn rescue(vfs: &MemoryVfs, keep: Keep) -> Result<Plan> {
     let how = How {
@@ -99,6 +99,15 @@ fn without_identity_and_manifest_nothing_is_lost_but_names_of_files() {
 }
 
 type Records = Vec<(u64, Vec<u8>)>;
+
+/// A directory at [`COPY`] whose log "a" lacks position 30, as a declared hole.
+pub(super) fn repaired(vfs: &MemoryVfs) {
+    plain(vfs);
+    let (segment, frame) = batches(vfs, "a")[29];
+    let offset = u64::from(frame.offset) + 2000;
+    vfs.flip_bit(&path_of(vfs, segment), offset, 1).unwrap();
+    rescue(vfs, Keep::All).unwrap();
+}
 
 /// Many records of two logs, nothing trimmed.
 fn plain(vfs: &MemoryVfs) -> (Records, Records) {

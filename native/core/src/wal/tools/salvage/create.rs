@@ -3,10 +3,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::Options;
 use crate::error::{Error, Result};
 use crate::manifest::{self, Identity, Manifest, WalFiles};
-use crate::vfs::Vfs;
+use crate::vfs::{Vfs, VfsLock};
 use crate::wal::format::identity::{IDENTITY, NodeIdentity};
 use crate::wal::format::salt::mix;
 use crate::wal::format::state::State;
@@ -14,7 +13,7 @@ use crate::wal::placing::appender::Appender;
 use crate::wal::placing::bound;
 use crate::wal::read::stream::range_of;
 use crate::wal::read::view::{View, new_pool};
-use crate::wal::recover::directory::{LOCK, make_dirs};
+use crate::wal::recover::directory::{LOCK, make_dirs, sync_parents};
 use crate::wal::tools::inspect::Survey;
 use crate::wal::write::files::Files;
 use crate::wal::write::options;
@@ -50,18 +49,47 @@ pub fn identity(survey: &Survey, holes: bool, entropy: u64) -> Result<NodeIdenti
     })
 }
 
+/// Who makes a directory.
+pub struct Holder<'a> {
+    /// Random number for salts.
+    pub entropy: u64,
+    /// What the lock file says.
+    pub name: &'a str,
+    /// The lock of the directory.
+    pub lock: Box<dyn VfsLock>,
+}
+
+impl<'a> Holder<'a> {
+    /// Make the directory, unless it is there, and take its lock.
+    pub fn take(vfs: &dyn Vfs, target: &Path, name: &'a str, entropy: u64) -> Result<Self> {
+        vfs.create_dir_all(target)?;
+        sync_parents(vfs, target)?;
+        let lock = vfs.lock(&target.join(LOCK), name)?;
+        Ok(Self {
+            entropy,
+            name,
+            lock,
+        })
+    }
+}
+
+/// What a directory needs room for.
+pub struct Room {
+    /// Segments that its records took.
+    pub segments: u64,
+    /// The bound that opens go by.
+    pub bound: Option<u64>,
+}
+
 /// A store on a new directory, which has no identity yet.
 pub fn store(
     vfs: &Arc<dyn Vfs>,
     target: &Path,
     identity: &NodeIdentity,
     state: State,
-    survey: &Survey,
-    options: &Options,
+    holder: Holder<'_>,
+    room: &Room,
 ) -> Result<Store> {
-    vfs.create_dir_all(target)?;
-    vfs.sync_dir(target.parent().unwrap_or(Path::new(".")))?;
-    let lock = vfs.lock(&target.join(LOCK), &options.holder)?;
     let who = Identity {
         object: identity.wal,
         node: identity.node,
@@ -72,13 +100,13 @@ pub fn store(
     let segment_bytes = u64::from(identity.segment_bytes);
     let store_options = options::Options {
         segment_bytes,
-        entropy: options.entropy,
-        holder: options.holder.clone(),
+        entropy: holder.entropy,
+        holder: holder.name.to_owned(),
         ..options::Options::default()
     };
     // What was packed densely may need more segments than the old directory's bound allows.
-    let room = (survey.laps.len() as u64 * 2 + 16) * segment_bytes;
-    let sizes = bound::sizes(identity.segment_bytes, room, 0, store_options.begin_bytes);
+    let most = (room.segments * 2 + 16) * segment_bytes;
+    let sizes = bound::sizes(identity.segment_bytes, most, 0, store_options.begin_bytes);
     let pool = new_pool();
     let view = View::new(
         Arc::clone(vfs),
@@ -91,11 +119,10 @@ pub fn store(
     for (number, stream) in &state.streams {
         view.publish(*number, range_of(stream));
     }
-    let appender = Appender::create_from(state, sizes, identity.node, options.entropy, pool)?;
+    let appender = Appender::create_from(state, sizes, identity.node, holder.entropy, pool)?;
     let progress = ProgressFiles::open(&**vfs, target)?;
     let mut files = Files::new(Arc::clone(vfs), target.to_owned(), manifest);
-    let stored = survey.files.as_ref().ok().and_then(|files| files.bound());
-    if let Some(bytes) = stored {
+    if let Some(bytes) = room.bound {
         files.set_bound(bytes)?;
     }
     Store::assemble(
@@ -104,7 +131,7 @@ pub fn store(
         files,
         progress,
         store_options,
-        lock,
+        holder.lock,
     )
     .start()
 }

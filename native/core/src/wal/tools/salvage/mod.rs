@@ -20,7 +20,7 @@
 //! - Success is reported only after the new directory was verified.
 
 mod collect;
-mod create;
+pub(crate) mod create;
 mod plan;
 mod write;
 
@@ -86,7 +86,12 @@ pub fn salvage(
     let holes = plan.logs.iter().any(|log| !log.holes.is_empty());
     let identity = create::identity(&survey, holes, options.entropy)?;
     let state = write::first_state(&collected, &plan);
-    let store = create::store(vfs, target, &identity, state, &survey, options)?;
+    let holder = create::Holder::take(&**vfs, target, &options.holder, options.entropy)?;
+    let room = create::Room {
+        segments: survey.laps.len() as u64,
+        bound: survey.files.as_ref().ok().and_then(|files| files.bound()),
+    };
+    let store = create::store(vfs, target, &identity, state, holder, &room)?;
     let written = &mut |done: u64| progress(total + done.min(total), 3 * total);
     write::records(vfs, &survey, &collected, &plan, &store, written)?;
     store.close()?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::collect::Collected;
 use super::plan::{LogPlan, Plan};
-use crate::batch::{BatchBuilder, BatchView, encode_hole};
+use crate::batch::{BatchView, encode_hole};
 use crate::error::Result;
 use crate::index::CommitRun;
 use crate::vfs::Vfs;
@@ -14,6 +14,7 @@ use crate::wal::format::frame::{Frame, Kind};
 use crate::wal::format::state::State;
 use crate::wal::format::stream::Stream;
 use crate::wal::tools::inspect::{Found, Run, Scan, Survey};
+use crate::wal::tools::subset::subset;
 use crate::wal::tools::verify::cancelled;
 use crate::wal::write::store::Store;
 
@@ -205,23 +206,6 @@ impl Writer<'_> {
         }
         Ok(())
     }
-}
-
-/// Some records of a batch as a batch of their own.
-fn subset(view: &BatchView<'_>, part: Range<u32>) -> Result<Vec<u8>> {
-    if view.head().is_hole() {
-        return encode_hole(part.len(), view.head().min_timestamp());
-    }
-    let mut builder = BatchBuilder::new();
-    let producer = view.head().producer().after(part.start.into());
-    builder.set_producer(producer.id, producer.epoch, producer.base_sequence);
-    for record in part.filter_map(|index| view.record(index)) {
-        let headers: Vec<_> = record.headers.collect();
-        builder.push(record.value, record.key, record.timestamp, &headers)?;
-    }
-    let mut out = Vec::new();
-    builder.encode_into(view.head().compression(), &mut out)?;
-    Ok(out)
 }
 
 /// The commits that give the kept records their numbers again, and leave the stream's last context.

@@ -1,0 +1,267 @@
+//! Backups: the state of a directory at one place, parts with its records, and a new directory made of them.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use braidlog_core::vfs::RealVfs;
+use braidlog_core::wal::backup::part::{Entries, Header, put};
+use braidlog_core::wal::backup::{Cut, LogCut, NewDirectory, Restore as Restoring};
+use braidlog_core::wal::{Cursor, NewLog, Producers};
+use braidlog_core::{Error, Result as CoreResult};
+use parking_lot::Mutex;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyTuple};
+
+use crate::disk::take_disk;
+use crate::error::to_py;
+use crate::exit::detach;
+use crate::held::Held;
+use crate::number::Unsigned;
+
+/// Add what this file has to the module.
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_class::<Restore>()?;
+    m.add_function(wrap_pyfunction!(check_part, m)?)?;
+    m.add_function(wrap_pyfunction!(part_entries, m)?)?;
+    m.add_function(wrap_pyfunction!(part_entry, m)?)?;
+    m.add_function(wrap_pyfunction!(part_header, m)?)?;
+    m.add_function(wrap_pyfunction!(producers_below, m)?)?;
+    Ok(())
+}
+
+/// Name, position, pin, touched, lease.
+type CursorRow = (String, u64, bool, i64, u64);
+
+/// A log as Python has it: name, id, stream, created, options, first, end, producers, cursors.
+type LogRow = (
+    String,
+    u128,
+    u32,
+    i64,
+    Vec<u8>,
+    u64,
+    u64,
+    Vec<u8>,
+    Vec<CursorRow>,
+);
+
+fn log_of(row: LogRow) -> CoreResult<LogCut> {
+    let (name, id, stream, created, options, first, end, producers, cursors) = row;
+    let cursor = |(name, position, pin, touched, lease)| {
+        let cursor = Cursor {
+            position,
+            pin,
+            touched,
+            lease,
+        };
+        (name, cursor)
+    };
+    Ok(LogCut {
+        log: NewLog {
+            id,
+            explicit_commit: false,
+            created,
+            name,
+            options,
+        },
+        stream,
+        first,
+        end,
+        producers: Producers::parse(&producers)?,
+        cursors: cursors.into_iter().map(cursor).collect::<BTreeMap<_, _>>(),
+    })
+}
+
+fn log_row(py: Python<'_>, log: LogCut) -> PyResult<Bound<'_, PyTuple>> {
+    let mut producers = Vec::with_capacity(log.producers.encoded_len());
+    log.producers.encode(&mut producers);
+    let cursors: Vec<CursorRow> = log
+        .cursors
+        .into_iter()
+        .map(|(name, at)| (name, at.position, at.pin, at.touched, at.lease))
+        .collect();
+    let options = PyBytes::new(py, &log.log.options);
+    let producers = PyBytes::new(py, &producers);
+    (
+        log.log.name,
+        log.log.id,
+        log.stream,
+        log.log.created,
+        options,
+        log.first,
+        log.end,
+        producers,
+        cursors,
+        log.log.explicit_commit,
+    )
+        .into_pyobject(py)
+}
+
+/// A cut as Python sees it.
+pub fn cut_dict(py: Python<'_>, cut: Cut) -> PyResult<Bound<'_, PyDict>> {
+    let dict = PyDict::new(py);
+    dict.set_item("wal", cut.wal)?;
+    dict.set_item("segment_bytes", cut.segment_bytes)?;
+    dict.set_item("bound", cut.bound)?;
+    dict.set_item("place", cut.place)?;
+    let logs: PyResult<Vec<_>> = cut.logs.into_iter().map(|log| log_row(py, log)).collect();
+    dict.set_item("logs", logs?)?;
+    Ok(dict)
+}
+
+/// A directory that is being made of a backup.
+#[pyclass(frozen, module = "braidlog._native")]
+pub struct Restore {
+    restoring: Mutex<Option<Restoring>>,
+}
+
+#[pymethods]
+impl Restore {
+    /// Begin. `keywords` are the fields of `NewDirectory`, and a disk in memory.
+    #[new]
+    #[pyo3(signature = (path, logs, *, segment_bytes, bound, bytes, entropy, holder, note, **keywords))]
+    fn new(
+        py: Python<'_>,
+        path: PathBuf,
+        logs: Vec<LogRow>,
+        segment_bytes: u32,
+        bound: Option<u64>,
+        bytes: u64,
+        entropy: u64,
+        holder: String,
+        note: String,
+        keywords: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Self> {
+        let vfs = take_disk(keywords)?.unwrap_or_else(|| Arc::new(RealVfs));
+        let how = NewDirectory {
+            segment_bytes,
+            bound,
+            bytes,
+            entropy,
+            holder,
+            note,
+        };
+        let begun = detach(py, || {
+            let logs: CoreResult<Vec<_>> = logs.into_iter().map(log_of).collect();
+            Restoring::create(vfs, &path, logs?, &how)
+        });
+        Ok(Self {
+            restoring: Mutex::new(Some(begun.map_err(to_py)?)),
+        })
+    }
+
+    /// Append the records of a part that its log still lacks.
+    fn place(&self, py: Python<'_>, part: &Bound<'_, PyAny>) -> PyResult<()> {
+        let part = Held::of(part, "part")?;
+        detach(py, || match self.restoring.lock().as_mut() {
+            Some(restoring) => restoring.place(part.as_slice()),
+            None => Err(Error::Closed),
+        })
+        .map_err(to_py)
+    }
+
+    /// Let the directory be opened.
+    fn finish(&self, py: Python<'_>) -> PyResult<()> {
+        detach(py, || match self.restoring.lock().take() {
+            Some(restoring) => restoring.finish(),
+            None => Err(Error::Closed),
+        })
+        .map_err(to_py)
+    }
+
+    /// Let go of the files; the directory cannot be opened. Does nothing after `finish`.
+    fn abandon(&self, py: Python<'_>) {
+        detach(py, || drop(self.restoring.lock().take()));
+    }
+}
+
+/// The bytes before the first entry of a part.
+#[pyfunction]
+fn part_header(py: Python<'_>, log: u128, stream: u32) -> Bound<'_, PyBytes> {
+    PyBytes::new(py, &Header { log, stream }.encode())
+}
+
+/// An entry with some records of a batch.
+#[pyfunction]
+fn part_entry<'py>(
+    py: Python<'py>,
+    llsn: Unsigned,
+    glsn: Unsigned,
+    skip: u32,
+    count: u32,
+    batch: &Bound<'_, PyAny>,
+) -> PyResult<Bound<'py, PyBytes>> {
+    let batch = Held::of(batch, "batch")?;
+    let entry = detach(py, || {
+        let mut out = Vec::with_capacity(batch.as_slice().len() + 24);
+        put(&mut out, (llsn.0, glsn.0), skip, count, batch.as_slice()).map(|()| out)
+    });
+    Ok(PyBytes::new(py, &entry.map_err(to_py)?))
+}
+
+/// Verify a part: (log, stream, first LLSN, LLSN behind the last, first GLSN, GLSN behind the last, records).
+#[pyfunction]
+fn check_part(
+    py: Python<'_>,
+    part: &Bound<'_, PyAny>,
+) -> PyResult<(u128, u32, u64, u64, u64, u64, u64)> {
+    let part = Held::of(part, "part")?;
+    detach(py, || {
+        let entries = Entries::new(part.as_slice())?;
+        let header = entries.header;
+        let (mut begin, mut end, mut records) = ((0, 0), (0, 0), 0);
+        for entry in entries {
+            let entry = entry?;
+            let count = u64::from(entry.count);
+            if records == 0 {
+                begin = (entry.llsn, entry.glsn);
+            }
+            end = (entry.llsn + count, entry.glsn + count);
+            records += count;
+        }
+        Ok((
+            header.log,
+            header.stream,
+            begin.0,
+            end.0,
+            begin.1,
+            end.1,
+            records,
+        ))
+    })
+    .map_err(to_py)
+}
+
+/// LLSN, GLSN, records, batch.
+type EntryRow<'py> = (u64, u64, u32, Bound<'py, PyBytes>);
+
+/// The entries of a part, each verified.
+#[pyfunction]
+fn part_entries<'py>(py: Python<'py>, part: &Bound<'_, PyAny>) -> PyResult<Vec<EntryRow<'py>>> {
+    let part = Held::of(part, "part")?;
+    let found = detach(py, || {
+        Entries::new(part.as_slice())?.collect::<CoreResult<Vec<_>>>()
+    });
+    let row = |entry: &braidlog_core::wal::backup::part::Entry<'_>| {
+        let batch = PyBytes::new(py, entry.batch);
+        (entry.llsn, entry.glsn, entry.count, batch)
+    };
+    Ok(found.map_err(to_py)?.iter().map(row).collect())
+}
+
+/// Producer windows of what is stored below `llsn`.
+#[pyfunction]
+fn producers_below<'py>(
+    py: Python<'py>,
+    windows: &Bound<'_, PyAny>,
+    llsn: Unsigned,
+) -> PyResult<Bound<'py, PyBytes>> {
+    let windows = Held::of(windows, "producers")?;
+    let mut producers = Producers::parse(windows.as_slice()).map_err(to_py)?;
+    producers.cut(llsn.0);
+    producers.settle();
+    let mut out = Vec::with_capacity(producers.encoded_len());
+    producers.encode(&mut out);
+    Ok(PyBytes::new(py, &out))
+}

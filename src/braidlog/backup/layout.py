@@ -1,0 +1,367 @@
+"""What a backup is: a list, and the parts that it names.
+
+    <place>/lists/<backup>.json                       the list of a backup
+    <place>/running/<backup>.json                     a backup that is being made
+    <place>/parts/<source>/<log>/<stream>-<begin>-<end>-<backup>.part
+
+Theory of operation: a *part* holds a range of records of one stream, and never changes.
+The list of a backup says of each log what it was like at one place of its source, and
+names its parts with lengths and checksums. It is written last, in one step, so a backup
+is there as a whole or not at all. Parts that an earlier backup has are named again
+instead of being copied: each list is whole by itself, and an earlier backup may be
+deleted.
+
+Invariants, checked when a list is made and when one is read: the parts of a stream are
+in order and leave no gap from its first record to its end; no two logs share a name.
+
+Pure: names and bytes only.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final, Literal, TypeAlias, TypeVar, get_origin, get_type_hints
+
+from braidlog.errors import (
+    BackupDamagedError,
+    InvalidArgumentError,
+    NewerFormatError,
+)
+
+T = TypeVar("T")
+
+__all__ = [
+    "FORMAT",
+    "LISTS",
+    "PARTS",
+    "RUNNING",
+    "Backup",
+    "BackupCursor",
+    "BackupLog",
+    "BackupPart",
+    "BackupSource",
+    "BackupStream",
+    "checksum_of",
+    "decode",
+    "encode",
+    "hashing",
+    "is_backup",
+    "list_name",
+    "newest",
+    "owner_of",
+    "part_name",
+    "running_name",
+]
+
+FORMAT: Final = 1
+LISTS: Final = "lists"
+RUNNING: Final = "running"
+PARTS: Final = "parts"
+
+_ID: Final = re.compile(r"\d{8}T\d{6}Z-[0-9a-f]{8}")
+_IDENTITY: Final = re.compile(r"[0-9a-f]{32}")
+_PART: Final = re.compile(
+    rf"{PARTS}/[0-9a-f]{{32}}/[0-9a-f]{{32}}/"
+    rf"\d{{10}}-\d{{20}}-\d{{20}}-({_ID.pattern})\.part"
+)
+
+SourceKind: TypeAlias = Literal["directory", "cluster"]
+
+
+@dataclass(frozen=True, slots=True)
+class BackupSource:
+    """Where the records come from."""
+
+    kind: SourceKind
+    id: str
+    """Identity of the write-ahead log, or of the cluster; 32 hexadecimal digits."""
+    name: str
+    """Path of the directory or name of the cluster, for people."""
+
+
+@dataclass(frozen=True, slots=True)
+class BackupPart:
+    """A file with records ``begin`` to ``end`` of a stream."""
+
+    path: str
+    """Relative to the place, with slashes."""
+    begin: int
+    end: int
+    bytes: int
+    checksum: str
+    """BLAKE2b-128 of its bytes, in hexadecimal: what ``b2sum -l 128`` prints."""
+    last: str
+    """Digest of its last record, by which an increment knows its source again."""
+
+
+@dataclass(frozen=True, slots=True)
+class BackupStream:
+    """One stream of a log: LLSNs ``first`` to ``end``."""
+
+    stream: int
+    first: int
+    end: int
+    producers: bytes
+    """Producer windows, as in a preamble."""
+    parts: tuple[BackupPart, ...]
+
+    def __post_init__(self) -> None:
+        """Refuse parts that are not the stream.
+
+        Raises:
+            InvalidArgumentError: a gap, an overlap, a part too many.
+        """
+        at = self.first
+        for number, part in enumerate(self.parts):
+            fits = part.begin <= at if number == 0 else part.begin == at
+            if not fits or not at < part.end <= self.end or part.begin < 1:
+                msg = f"{part.path} has {part.begin} to {part.end} instead of {at}"
+                raise InvalidArgumentError(msg)
+            at = part.end
+        if at != self.end:
+            msg = f"stream {self.stream} ends at {at} instead of {self.end}"
+            raise InvalidArgumentError(msg)
+
+
+@dataclass(frozen=True, slots=True)
+class BackupCursor:
+    """A cursor as it was."""
+
+    name: str
+    position: int
+    pin: bool
+    touched: int
+    lease: int
+
+
+@dataclass(frozen=True, slots=True)
+class BackupLog:
+    """A log as it was: positions ``first`` to ``end``."""
+
+    id: str
+    name: str
+    created: int
+    options: str
+    """JSON, as the source has it."""
+    first: int
+    end: int
+    cursors: tuple[BackupCursor, ...]
+    streams: tuple[BackupStream, ...]
+    replication: int = 0
+    """Of a cluster: replicas of each stream; 0 in a directory."""
+    min_replicas: int = 0
+
+    @property
+    def records(self) -> int:
+        """How many records it has."""
+        return self.end - self.first
+
+
+@dataclass(frozen=True, slots=True)
+class Backup:
+    """A backup: everything that it has, and where."""
+
+    id: str
+    source: BackupSource
+    base: str | None
+    """The backup whose parts were used again; None if all were copied."""
+    time: int
+    """When the state was taken, microseconds since the epoch."""
+    version: str
+    segment_bytes: int
+    wal_bytes_max: int | None
+    segment: int
+    """The place of the state in the write-ahead log; 0 for a cluster."""
+    offset: int
+    new_bytes: int
+    """Bytes that this backup copied."""
+    logs: tuple[BackupLog, ...]
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    """What builds of later versions add and this one need not know."""
+
+    def __post_init__(self) -> None:
+        """Refuse what is no backup.
+
+        Raises:
+            InvalidArgumentError: a name that none has, or two logs of one name.
+        """
+        ids = [self.source.id, *(log.id for log in self.logs)]
+        if not _ID.fullmatch(self.id) or not all(map(_IDENTITY.fullmatch, ids)):
+            raise InvalidArgumentError(f"{self.id!r} is no list of a backup")
+        names = [log.name for log in self.logs]
+        if len(set(names)) < len(names):
+            raise InvalidArgumentError("two logs have one name")
+        for part in self.parts:
+            if not _PART.fullmatch(part.path):
+                msg = f"{part.path!r} is not the name of a part"
+                raise InvalidArgumentError(msg)
+
+    @property
+    def parts(self) -> tuple[BackupPart, ...]:
+        """The files that it needs."""
+        streams = (stream for log in self.logs for stream in log.streams)
+        return tuple(part for stream in streams for part in stream.parts)
+
+    @property
+    def records(self) -> int:
+        """How many records it has."""
+        return sum(log.records for log in self.logs)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of its parts."""
+        return sum(part.bytes for part in self.parts)
+
+
+# -- names ---------------------------------------------------------------------------
+
+
+def is_backup(name: str) -> bool:
+    """Tell whether a backup may have this name."""
+    return _ID.fullmatch(name) is not None
+
+
+def list_name(backup: str) -> str:
+    """Return the name of a list.
+
+    Raises:
+        InvalidArgumentError: no backup has this name.
+    """
+    return f"{LISTS}/{_checked(backup)}.json"
+
+
+def running_name(backup: str) -> str:
+    """Return the name of the note about a backup that is being made."""
+    return f"{RUNNING}/{_checked(backup)}.json"
+
+
+def part_name(
+    source: str, log: str, stream: int, begin: int, end: int, backup: str
+) -> str:
+    """Return the name of a part that a backup makes."""
+    numbers = f"{stream:010}-{begin:020}-{end:020}"
+    return f"{PARTS}/{source}/{log}/{numbers}-{_checked(backup)}.part"
+
+
+def owner_of(path: str) -> str | None:
+    """Return which backup made a part, or its unfinished file; None: it is no part."""
+    found = _PART.fullmatch(path.removesuffix(".tmp"))
+    return found and found[1]
+
+
+def _checked(backup: str) -> str:
+    if _ID.fullmatch(backup):
+        return backup
+    raise InvalidArgumentError(f"{backup!r} is not the name of a backup")
+
+
+# -- checksums -----------------------------------------------------------------------
+
+
+def hashing() -> hashlib.blake2b:
+    """Return what the checksum of a file is made with."""
+    return hashlib.blake2b(digest_size=16)
+
+
+def checksum_of(data: bytes) -> str:
+    """Return the checksum of some bytes."""
+    return hashlib.blake2b(data, digest_size=16).hexdigest()
+
+
+# -- bytes ---------------------------------------------------------------------------
+
+
+def _plain(value: Any) -> bytes:
+    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+
+
+def encode(backup: Backup) -> bytes:
+    """Return a list as it is stored."""
+    body = asdict(backup)
+    for log in body["logs"]:
+        for stream in log["streams"]:
+            stream["producers"] = base64.b64encode(stream["producers"]).decode()
+    whole = {"format": FORMAT, "backup": body, "checksum": checksum_of(_plain(body))}
+    return _plain(whole) + b"\n"
+
+
+def decode(data: bytes, path: str) -> Backup:
+    """Return the list that was stored at a path.
+
+    Raises:
+        NewerFormatError: a later version wrote it.
+        BackupDamagedError: it is not what was written.
+    """
+    try:
+        whole = json.loads(data)
+        found = whole["format"]
+    except (ValueError, TypeError, KeyError):
+        msg = f"{path} is not the list of a backup"
+        raise BackupDamagedError(msg, path=path) from None
+    if not isinstance(found, int) or found < 1:
+        raise BackupDamagedError(f"{path} is not the list of a backup", path=path)
+    if found > FORMAT:
+        msg = (
+            f"{path} has format {found}, but this version reads up to "
+            f"{FORMAT}: upgrade Braidlog"
+        )
+        raise NewerFormatError(msg, path=path, found=found, supported=FORMAT)
+    try:
+        body = whole["backup"]
+        if checksum_of(_plain(body)) != whole["checksum"]:
+            msg = f"the checksum of {path} does not match"
+            raise BackupDamagedError(msg, path=path)
+        return _backup(body)
+    except (TypeError, KeyError, ValueError, AttributeError) as error:
+        msg = f"{path} is not the list of a backup: {error}"
+        raise BackupDamagedError(msg, path=path) from error
+
+
+def _backup(body: dict[str, Any]) -> Backup:
+    known = get_type_hints(Backup)
+    extra = {name: body[name] for name in body if name not in known}
+    rest = {name: body[name] for name in body if name in known}
+    return _typed(
+        Backup,
+        rest
+        | {
+            "source": _typed(BackupSource, body["source"]),
+            "logs": tuple(_log(row) for row in body["logs"]),
+            "extra": {**body.get("extra", {}), **extra},
+        },
+    )
+
+
+def _log(row: dict[str, Any]) -> BackupLog:
+    cursors = tuple(_typed(BackupCursor, each) for each in row["cursors"])
+    streams = tuple(_stream(each) for each in row["streams"])
+    return _typed(BackupLog, row | {"cursors": cursors, "streams": streams})
+
+
+def _stream(row: dict[str, Any]) -> BackupStream:
+    parts = tuple(_typed(BackupPart, each) for each in row["parts"])
+    producers = base64.b64decode(row["producers"], validate=True)
+    return _typed(BackupStream, row | {"parts": parts, "producers": producers})
+
+
+_CHECKED: Final = (int, str, bool, bytes, tuple)
+
+
+def _typed(kind: type[T], values: dict[str, Any]) -> T:
+    made = kind(**values)
+    for name, hint in get_type_hints(kind).items():
+        plain = get_origin(hint) or hint
+        if plain in _CHECKED and not isinstance(getattr(made, name), plain):
+            msg = f"{name} is {getattr(made, name)!r}"
+            raise InvalidArgumentError(msg)
+    return made
+
+
+def newest(backups: Iterable[Backup]) -> Backup | None:
+    """Return the backup that was taken last."""
+    return max(backups, key=lambda each: (each.time, each.id), default=None)

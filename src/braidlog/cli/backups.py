@@ -1,0 +1,182 @@
+"""``braidlog backup`` and ``braidlog restore``."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+
+from braidlog.cli.command import parameters
+from braidlog.cli.command.commands import LocalCommand, PlainCommand
+from braidlog.cli.command.failures import CORRUPTION, Problem
+from braidlog.cli.command.options import yes_option
+from braidlog.cli.command.session import Session
+from braidlog.cli.terminal.output import facts, line, message, rows
+from braidlog.cli.terminal.progress import meter
+from braidlog.cli.terminal.text import clock, counted, human_bytes
+
+__all__ = ["backup", "restore"]
+
+
+class Backups(click.Group):
+    """A group whose commands need neither directory nor cluster, but one."""
+
+    command_class = PlainCommand
+
+
+@click.group(cls=Backups)
+def backup() -> None:
+    """Make, list, verify, delete backups; `restore` brings one back.
+
+    PLACE is a directory, or a URI of object storage such as s3://bucket/backups.
+    """
+
+
+@backup.command(cls=LocalCommand)
+@click.argument("place")
+@click.option(
+    "--base",
+    metavar="BACKUP",
+    help=(
+        "Copy only what this backup lacks; none copies everything "
+        "[default: the newest one of the same source]."
+    ),
+)
+@click.pass_obj
+def create(session: Session, /, place: str, *, base: str | None) -> None:
+    """Back up all logs into PLACE, beside a writer."""
+    with session.reader() as store, meter("backup", None, unit="records") as progress:
+        made = store.backup(place, base=base, progress=progress.at)
+    new = human_bytes(made.new_bytes)
+    on_top = f", {new} of it new since {made.base}" if made.base else ""
+    line(
+        session,
+        f"backup {made.id}: {counted(len(made.logs), 'log')},"
+        f" {counted(made.records, 'record')}, {human_bytes(made.bytes)}{on_top}",
+        **_described(made),
+    )
+
+
+def _described(each: Any) -> dict[str, Any]:
+    return {
+        "backup": each.id,
+        "time": each.time,
+        "source": each.source.name,
+        "kind": each.source.kind,
+        "base": each.base,
+        "logs": len(each.logs),
+        "records": each.records,
+        "bytes": each.bytes,
+        "new_bytes": each.new_bytes,
+        "parts": len(each.parts),
+    }
+
+
+@backup.command("list")
+@click.argument("place")
+@click.pass_obj
+def list_(session: Session, place: str) -> None:
+    """List the backups in PLACE, the oldest first."""
+    from braidlog.backup import backups, damaged
+
+    found = [_described(each) for each in backups(place)]
+    if not session.as_json:
+        sizes = ("bytes", "new_bytes")
+        found = [
+            {**row, "time": clock(row["time"])}
+            | {size: human_bytes(row[size]) for size in sizes}
+            for row in found
+        ]
+    rows(session, found, empty="no backups")
+    wrong = damaged(place)
+    for error in wrong.values():
+        message(str(error))
+    if wrong:
+        raise Problem(
+            f"{counted(len(wrong), 'backup')} cannot be read",
+            "`braidlog backup delete` removes one; the others are not affected",
+            CORRUPTION,
+        )
+
+
+@backup.command("verify")
+@click.argument("place")
+@click.argument("backup_id", metavar="[BACKUP]", required=False)
+@click.pass_obj
+def verify_(session: Session, place: str, backup_id: str | None) -> None:
+    """Read every byte of a backup in PLACE, by default of the newest, and check it."""
+    from braidlog.backup import verify
+
+    with meter("verify", None, unit="bytes") as progress:
+        found = verify(place, backup_id, progress=progress.at)
+    facts(session, found, lambda named: {**named, "findings": len(named["findings"])})
+    for each in found.findings:
+        message(f"{each.problem} (log {each.log!r}, {each.begin} to {each.end})")
+    if found.findings:
+        raise Problem(
+            f"{len(found.findings)} of {found.parts} files are damaged or missing",
+            "put them back from a copy, or make a full backup with --base none",
+            CORRUPTION,
+        )
+
+
+@backup.command()
+@click.argument("place")
+@click.argument("backup_id", metavar="BACKUP")
+@yes_option
+@click.pass_obj
+def delete(session: Session, place: str, backup_id: str, *, yes: bool) -> None:
+    """Delete BACKUP in PLACE, and the files that no other backup needs."""
+    from braidlog.backup import delete as remove
+
+    session.confirm(f"delete the backup {backup_id} in {place}", yes=yes)
+    removed = remove(place, backup_id)
+    line(
+        session,
+        f"deleted {backup_id} and {counted(removed, 'file')}",
+        backup=backup_id,
+        files=removed,
+    )
+
+
+@click.command(cls=PlainCommand)
+@click.argument("place")
+@click.argument("directory", type=parameters.LocalPath(file_okay=False))
+@click.option("--backup", "backup_id", help="Which backup [default: the newest].")
+@click.option(
+    "--wal-bytes-max",
+    type=parameters.size,
+    help="Bound of the new directory [default: that of the source].",
+)
+@click.pass_obj
+def restore(
+    session: Session,
+    place: str,
+    directory: Path,
+    *,
+    backup_id: str | None,
+    wal_bytes_max: int | None,
+) -> None:
+    """Make DIRECTORY of a backup in PLACE.
+
+    Nothing is overwritten: DIRECTORY does not exist, or is empty. It can be opened when
+    all of it is there; after an interruption run the same command again.
+    """
+    from braidlog.backup import restore as bring_back
+
+    with meter("restore", None, unit="bytes") as progress:
+        made = bring_back(
+            place,
+            directory,
+            backup_id,
+            wal_bytes_max=wal_bytes_max,
+            progress=progress.at,
+        )
+    line(
+        session,
+        f"restored {made.backup} to {made.target}: {counted(made.logs, 'log')},"
+        f" {counted(made.records, 'record')}",
+        **asdict(made),
+    )
