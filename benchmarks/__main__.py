@@ -23,7 +23,9 @@ def main() -> int:
         facts = machine.describe(directory, plan.parameters())
         report.header(console, facts)
         rows, failed = session.measure(console, QUESTIONS, plan, arguments.only)
-    _write(console, arguments.output, facts, rows)
+    session.write(console, arguments, "embedded", (facts, rows, failed))
+    for path in plot.write(arguments.output, "embedded", facts, rows):
+        console.print(f"wrote {path}", style="dim", highlight=False)
     missed = [row for row in rows if row.missed]
     _verdict(console, rows, missed, failed)
     return session.status(rows, failed, check=arguments.check)
@@ -44,7 +46,7 @@ def _arguments() -> argparse.Namespace:
         default=session.RESULTS,
         help="file system to measure on",
     )
-    return parser.parse_args()
+    return session.parse(parser)
 
 
 def _plan(arguments: argparse.Namespace, directory: Path) -> Plan:
@@ -52,16 +54,6 @@ def _plan(arguments: argparse.Namespace, directory: Path) -> Plan:
         return quick(directory, arguments.seed, arguments.rounds or 3)
     plan = Plan(directory, seed=arguments.seed, rounds=arguments.rounds or 5)
     return replace(plan, reopen_large=10 * GIB) if arguments.full else plan
-
-
-def _write(
-    console: Console, output: Path, facts: dict[str, str], rows: Sequence[Row]
-) -> None:
-    output.mkdir(parents=True, exist_ok=True)
-    lines = output / "results.jsonl"
-    report.json_lines(lines, facts, rows)
-    for path in [lines, *plot.write(output, "results", facts, rows)]:
-        console.print(f"wrote {path}", style="dim", highlight=False)
 
 
 def _verdict(

@@ -181,6 +181,7 @@ def compare(spec: Comparison, samples: Samples) -> Row:
         metric=spec.metric,
         ours=ours_median,
         floor=_median(floor),
+        floor_name=spec.floor,
         floor_spread=_spread(floor),
         best_peer=peers[best] if best else None,
         best_peer_name=best,

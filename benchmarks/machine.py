@@ -3,17 +3,20 @@
 import platform
 import sqlite3
 import subprocess
+from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import psutil
 
 _PACKAGES = ("braidlog", "rocksdict", "lmdb", "pyarrow", "numpy")
+_MEASURED = (":/", ":(exclude,top)*.md", ":(exclude,top)benchmarks/record/*.jsonl")
 
 
 def describe(directory: Path, parameters: str) -> dict[str, str]:
     """Return the header of a result, in printing order."""
     return {
+        "date": datetime.now(UTC).date().isoformat(),
         "cpu": f"{_cpu()}, {psutil.cpu_count()} logical",
         "memory": f"{psutil.virtual_memory().total / (1 << 30):.0f} GiB",
         "load": " ".join(f"{load:.2f}" for load in psutil.getloadavg()),
@@ -21,7 +24,7 @@ def describe(directory: Path, parameters: str) -> dict[str, str]:
         "file system": _file_system(directory),
         "python": platform.python_version(),
         "packages": _packages(),
-        "revision": _revision(),
+        "revision": revision(),
         "parameters": parameters,
     }
 
@@ -61,10 +64,22 @@ def _packages() -> str:
     return ", ".join(found)
 
 
-def _revision() -> str:
-    command = ["git", "describe", "--always", "--dirty"]
-    folder = Path(__file__).parent
+def revision() -> str:
+    """Return what is measured, with "-dirty" behind it where it is not committed.
+
+    Documents and the results of record change nothing that is measured.
+    """
+    changed = ("status", "--porcelain", "--untracked-files=no", "--", *_MEASURED)
+    dirty = "-dirty" if _git(*changed) else ""
+    return (_git("describe", "--always") or "unknown") + dirty
+
+
+def _git(*arguments: str) -> str:
     done = subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, check=False
+        ["git", *arguments],
+        cwd=Path(__file__).parent,
+        capture_output=True,
+        text=True,
+        check=False,
     )
-    return done.stdout.strip() or "unknown"
+    return done.stdout.strip()

@@ -1,7 +1,9 @@
 """Result rows: ours beside the floor and the best peer, judged against a target."""
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
+from typing import Any, Self
 
 
 class Better(StrEnum):
@@ -49,6 +51,7 @@ class Row:
     metric: str
     ours: float | None
     floor: float | None
+    floor_name: str | None
     floor_spread: tuple[float, float] | None
     best_peer: float | None
     best_peer_name: str | None
@@ -78,3 +81,12 @@ class Row:
     def as_json(self) -> dict[str, object]:
         """Return the row as plain values."""
         return asdict(self)
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Self:
+        """Return the row that `as_json` gave, after it was read as JSON."""
+        spreads = {
+            name: None if values[name] is None else (*values[name],)
+            for name in ("floor_spread", "spread_to_floor", "spread_to_peer")
+        }
+        return cls(**{**values, **spreads, "better": Better(values["better"])})

@@ -3,14 +3,15 @@
 import argparse
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from benchmarks import contest, report
+from benchmarks import contest, machine, report
+from benchmarks.record import results, tables
 from benchmarks.rows import Row
 
 RESULTS = Path(__file__).parent / "results"
@@ -36,10 +37,48 @@ def add_options(parser: argparse.ArgumentParser, questions: Sequence[str]) -> No
     parser.add_argument("--seed", type=int, default=1, help="of all random data")
     parser.add_argument("--output", type=Path, default=RESULTS, help="for results")
     parser.add_argument(
+        "--record",
+        action="store_true",
+        help="replace the results of record, and the tables that are made of them",
+    )
+    parser.add_argument(
         "--check",
         action="store_true",
         help="exit with 1 when a target is missed or not measured",
     )
+
+
+def parse(parser: argparse.ArgumentParser) -> argparse.Namespace:
+    """Return the arguments; refuse a record of less than everything, before the run."""
+    arguments = parser.parse_args()
+    if arguments.record:
+        if arguments.quick or arguments.only:
+            parser.error("--record needs a whole run: leave out --quick and --only")
+        if getattr(arguments, "name", results.NAMES[0]) not in results.NAMES:
+            parser.error("--record has its own names: leave out --name")
+        if machine.revision().endswith("-dirty"):
+            parser.error("--record names a revision: commit first")
+    return arguments
+
+
+def write(
+    console: Console,
+    arguments: argparse.Namespace,
+    name: str,
+    measured: tuple[Mapping[str, str], Sequence[Row], Sequence[str]],
+) -> None:
+    """Write the results, and the record if that was asked for and nothing failed."""
+    facts, rows, failed = measured
+    arguments.output.mkdir(parents=True, exist_ok=True)
+    written = [arguments.output / f"{name}.jsonl"]
+    report.json_lines(written[0], facts, rows)
+    if arguments.record and not failed:
+        written += [results.save(name, facts, rows), *tables.write()]
+    for path in written:
+        console.print(f"wrote {path}", style="dim", highlight=False)
+    if arguments.record and failed:
+        text = "not recorded, because something could not be measured"
+        console.print(text, style="bold red")
 
 
 def status(rows: Sequence[Row], failed: Sequence[str], *, check: bool) -> int:

@@ -18,10 +18,7 @@ def main() -> int:
         facts = machine.describe(directory, plan.parameters())
         report.header(console, facts)
         rows, failed = session.measure(console, QUESTIONS, plan, arguments.only)
-    arguments.output.mkdir(parents=True, exist_ok=True)
-    lines = arguments.output / "app.jsonl"
-    report.json_lines(lines, facts, rows)
-    console.print(f"wrote {lines}", style="dim", highlight=False)
+    session.write(console, arguments, "app", (facts, rows, failed))
     missed = [row for row in rows if row.missed]
     session.name_misses(console, missed, failed)
     return session.status(rows, failed, check=arguments.check)
@@ -40,7 +37,7 @@ def _arguments() -> argparse.Namespace:
         default=session.RESULTS,
         help="file system to measure on",
     )
-    return parser.parse_args()
+    return session.parse(parser)
 
 
 def _plan(arguments: argparse.Namespace, directory: Path) -> Plan:

@@ -21,10 +21,7 @@ def main() -> int:
         rows, failed = session.measure(console, QUESTIONS, plan, arguments.only)
         if not arguments.only or "stages" in arguments.only:
             stages.show(console, plan)
-    arguments.output.mkdir(parents=True, exist_ok=True)
-    lines = arguments.output / f"{arguments.name}.jsonl"
-    report.json_lines(lines, facts, rows)
-    console.print(f"wrote {lines}", style="dim", highlight=False)
+    session.write(console, arguments, arguments.name, (facts, rows, failed))
     missed = [row for row in rows if row.missed]
     session.name_misses(console, missed, failed)
     return session.status(rows, failed, check=arguments.check)
@@ -54,7 +51,7 @@ def _arguments() -> argparse.Namespace:
         help="of all measured processes alike, on a machine that is shared (-20 to 19)",
     )
     parser.add_argument("--name", default="cluster", help="of the file of results")
-    return parser.parse_args()
+    return session.parse(parser)
 
 
 def _plan(arguments: argparse.Namespace, directory: Path) -> Plan:

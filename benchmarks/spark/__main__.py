@@ -23,10 +23,7 @@ def main() -> int:
             rows, failed = session.measure(console, QUESTIONS, plan, arguments.only)
         finally:
             engine.stop()
-    arguments.output.mkdir(parents=True, exist_ok=True)
-    lines = arguments.output / "spark.jsonl"
-    report.json_lines(lines, facts, rows)
-    console.print(f"wrote {lines}", style="dim", highlight=False)
+    session.write(console, arguments, "spark", (facts, rows, failed))
     missed = [row for row in rows if row.missed]
     session.name_misses(console, missed, failed)
     return session.status(rows, failed, check=arguments.check)
@@ -45,7 +42,7 @@ def _arguments() -> argparse.Namespace:
         default=session.RESULTS,
         help="file system to measure on; needs 10 GB",
     )
-    return parser.parse_args()
+    return session.parse(parser)
 
 
 def _plan(arguments: argparse.Namespace, directory: Path) -> Plan:

@@ -28,6 +28,10 @@ NOT_YET_WRITTEN = {
     "moved_runs",
     "order",
     "rescued",
+    "run_footer",
+    "run_index",
+    "run_info",
+    "run_page",
     "side_cut",
 }
 

@@ -58,6 +58,23 @@ def test_paths_in_backticks_exist() -> None:
     assert [each for each in named if not (ROOT / each[1]).exists()] == []
 
 
+def test_every_example_is_named_where_it_helps() -> None:
+    """By a page that a user reads: not the changelog, and no list of tests."""
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+    text = "".join(page.read_text() for page in pages)
+    text += "".join(page.read_text() for page in (ROOT / "docs/operating").glob("*.md"))
+    programs = [
+        path
+        for path in (ROOT / "examples").rglob("[!_]*.py")
+        if "demo" not in path.parts
+    ]
+    assert len(programs) > 12
+    missing = [
+        path.stem for path in programs if not re.search(rf"[/`]{path.stem}\.py\b", text)
+    ]
+    assert missing == []
+
+
 def test_every_document_is_reachable_from_the_readme() -> None:
     reached = {
         (document.parent / link.partition("#")[0]).resolve()

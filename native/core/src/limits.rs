@@ -63,3 +63,30 @@ pub const MANIFEST_ROTATE_EDITS: u64 = 4096;
 /// Longest key of a table: two of them fit a page index entry, and a page holds many. A log takes longer keys; a
 /// table counts their records and leaves them out.
 pub const TABLE_KEY_BYTES_MAX: usize = 16 << 10;
+
+/// Largest payload of an entry: a record of the largest batch, with room for how its headers are written.
+pub const TABLE_PAYLOAD_BYTES_MAX: usize = 17 << 20;
+
+/// Bytes of a run's page before compression, unless a caller chooses. A point read decompresses a page, so
+/// small ones answer faster, and large ones compress better and need a smaller index.
+pub const RUN_PAGE_BYTES_DEFAULT: usize = 8 << 10;
+
+/// Largest choice of that.
+pub const RUN_PAGE_BYTES_MAX: usize = 1 << 20;
+
+/// Most bytes of a page index, and of a filter: more than a run of a hundred GiB needs, and a bound on what
+/// opening a run may allocate. A run that would need more is refused when it is written.
+pub const RUN_INDEX_BYTES_MAX: usize = 1 << 30;
+
+/// Bytes that a run writes between two syncs, so that the last sync does not hold up the device for everyone else.
+pub const RUN_SYNC_BYTES: u64 = 16 << 20;
+
+/// Most bytes that a scan of a run reads at once.
+pub const RUN_READ_AHEAD_BYTES: usize = 256 << 10;
+
+/// What the cache of pages holds unless a caller chooses: it serves all tables of a directory.
+pub const TABLE_CACHE_BYTES_DEFAULT: usize = 128 << 20;
+
+/// Runs of which the file is kept open: a table of a hundred GiB has more of them than a process has
+/// descriptors.
+pub const RUN_FILES_OPEN_MAX: usize = 256;

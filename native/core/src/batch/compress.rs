@@ -9,6 +9,7 @@
 use std::cell::RefCell;
 use std::io::{Read, Write};
 
+use lz4_flex::block::{self, CompressTable};
 use lz4_flex::frame::{BlockMode, BlockSize, FrameDecoder, FrameEncoder, FrameInfo};
 use zstd::bulk::{Compressor, Decompressor};
 
@@ -35,7 +36,7 @@ pub enum Compression {
 }
 
 impl Compression {
-    pub(super) fn code(self) -> u8 {
+    pub(crate) fn code(self) -> u8 {
         match self {
             Self::None => 0,
             Self::Zstd => 1,
@@ -43,7 +44,7 @@ impl Compression {
         }
     }
 
-    pub(super) fn from_code(code: u8) -> Option<Self> {
+    pub(crate) fn from_code(code: u8) -> Option<Self> {
         match code {
             0 => Some(Self::None),
             1 => Some(Self::Zstd),
@@ -58,6 +59,7 @@ impl Compression {
 struct Scratch {
     compressor: Option<Compressor<'static>>,
     decompressor: Option<Decompressor<'static>>,
+    table: CompressTable,
     bytes: Vec<u8>,
 }
 
@@ -155,6 +157,54 @@ fn decompress_zstd(stored: &[u8], raw: &mut [u8]) -> Result<(), String> {
             raw.len()
         )),
         Err(reason) => Err(format!("zstd: {reason}")),
+    }
+}
+
+/// Append `raw`, compressed, to `out` and say whether it shrank; otherwise `out` is as before. Lz4 is a bare
+/// block here: a frame costs more than it saves where the sizes are stored beside it.
+pub(crate) fn compress_block(compression: Compression, raw: &[u8], out: &mut Vec<u8>) -> bool {
+    SCRATCH.with_borrow_mut(|scratch| {
+        let Scratch {
+            compressor,
+            table,
+            bytes,
+            ..
+        } = scratch;
+        let len = match compression {
+            Compression::None => None,
+            Compression::Zstd => compress_zstd(compressor, raw, bytes),
+            Compression::Lz4 => {
+                bytes.resize(block::get_maximum_output_size(raw.len()), 0);
+                block::compress_into_with_table(raw, bytes, table).ok()
+            }
+        };
+        let len = len.filter(|&len| len < raw.len());
+        if let Some(len) = len {
+            out.extend_from_slice(&bytes[..len]);
+        }
+        if bytes.len() > SCRATCH_BYTES_KEPT {
+            bytes.clear();
+            bytes.shrink_to(SCRATCH_BYTES_KEPT);
+        }
+        len.is_some()
+    })
+}
+
+/// Decompress what [`compress_block`] gave into exactly `raw_len` bytes, or say why not. The caller
+/// bounds `raw_len`.
+pub(crate) fn decompress_block(
+    compression: Compression,
+    stored: &[u8],
+    raw_len: usize,
+) -> Result<Vec<u8>, String> {
+    if compression != Compression::Lz4 {
+        return decompress(compression, stored, raw_len);
+    }
+    let mut raw = vec![0; raw_len];
+    match block::decompress_into(stored, &mut raw) {
+        Ok(len) if len == raw_len => Ok(raw),
+        Ok(len) => Err(format!("lz4 block holds {len} bytes instead of {raw_len}")),
+        Err(reason) => Err(format!("lz4: {reason}")),
     }
 }
 

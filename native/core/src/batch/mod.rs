@@ -45,7 +45,7 @@
 
 mod builder;
 mod columns;
-mod compress;
+pub(crate) mod compress;
 mod decode;
 mod encode;
 mod head;

@@ -11,3 +11,5 @@
 //! threads, and say when to flush and to merge.
 
 pub mod entry;
+pub mod memory;
+pub mod run;

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import heapq
+import itertools
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -22,6 +24,8 @@ READERS_MAX: Final = 100_000
 READERS_OF_ONE_MAX: Final = 8192
 """Reads of one connection that wait. When half of `READERS_MAX` wait it is the other
 half, in equal shares."""
+_SLACK: Final = 64
+"""Numbers of reads that no longer wait which a heap may hold beyond those that do."""
 WAIT_MAX_S: Final = 60.0
 """No read waits longer, whatever it asks for."""
 
@@ -57,7 +61,33 @@ class StreamReaders:
     replica: Replica
     touch: Callable[[], None]
     """Has the replica looked at: a read may have found damage."""
-    waiting: list[Reader] = field(default_factory=list)
+    waiting: dict[int, Reader] = field(default_factory=dict)
+    """By a number that rises with each."""
+    _ahead: tuple[list[tuple[int, int]], list[tuple[int, int]]] = field(
+        default_factory=lambda: ([], [])
+    )
+    """Heaps of where reads begin and their numbers: those by LLSN, those by GLSN. A
+    number that no longer waits stays until it comes up or the heap is made anew."""
+
+    def add(self, number: int, reader: Reader) -> None:
+        """Let a read wait."""
+        self.waiting[number] = reader
+        ahead = self._ahead[reader.message.by_glsn]
+        heapq.heappush(ahead, (reader.message.begin, number))
+        # Reads of what never comes would be forgotten one by one and stay here.
+        if len(ahead) > 2 * len(self.waiting) + _SLACK:
+            ahead[:] = [each for each in ahead if each[1] in self.waiting]
+            heapq.heapify(ahead)
+
+    def reached(self, llsn: int, glsn: int) -> list[int]:
+        """Take out whom what was committed before these can serve, as they came."""
+        found: set[int] = set()
+        for ahead, end in zip(self._ahead, (llsn, glsn), strict=True):
+            while ahead and ahead[0][0] < end:
+                _, number = heapq.heappop(ahead)
+                if number in self.waiting:
+                    found.add(number)
+        return sorted(found)
 
 
 class Readers:
@@ -71,6 +101,7 @@ class Readers:
         self._connections = connections
         self._latency = latency
         self._count = 0
+        self._numbers = itertools.count()
         self.counters = ReadCounters()
 
     def __len__(self) -> int:
@@ -98,7 +129,7 @@ class Readers:
             return
         request.park()
         request.session.readers += 1
-        stream.waiting.append(reader)
+        stream.add(next(self._numbers), reader)
         self._count += 1
 
     def _share(self) -> int:
@@ -149,31 +180,35 @@ class Readers:
         self, stream: StreamReaders, now: float, *, due_only: bool = False
     ) -> None:
         """Look again at what waits for a replica; with `due_only` at what is due."""
-        readers = stream.waiting
-        if not readers:
+        waiting, replica = stream.waiting, stream.replica
+        if not waiting:
             return
-        stream.waiting = []
-        replica = stream.replica
-        # Thousands may wait for what comes later: a commit costs each one comparison.
-        llsn, glsn = replica.committed, replica.high_watermark + 1
-        stopped = replica.stopped
-        for reader in readers:
-            if due_only:
-                rests = now < reader.deadline and not reader.stirs
-            else:
-                reached = glsn if reader.message.by_glsn else llsn
-                rests = reader.message.begin >= reached and not stopped
-            if rests or not self._answered(stream, reader, now):
-                stream.waiting.append(reader)
-            else:
+        every = due_only or replica.stopped
+        if due_only:
+            looked_at = [
+                number
+                for number, reader in waiting.items()
+                if now >= reader.deadline or reader.stirs
+            ]
+        elif replica.stopped:
+            looked_at = list(waiting)
+        else:
+            # Thousands may wait for what comes later: a commit costs them nothing.
+            looked_at = stream.reached(replica.committed, replica.high_watermark + 1)
+        for number in looked_at:
+            reader = waiting[number]
+            if self._answered(stream, reader, now):
+                del waiting[number]
                 reader.request.session.readers -= 1
-        self._count += len(stream.waiting) - len(readers)
+                self._count -= 1
+            elif not every:
+                stream.add(number, reader)
 
     def drop(self, stream: StreamReaders, error: LogError) -> None:
         """Refuse what waits for a replica that is gone."""
-        for reader in stream.waiting:
+        for reader in stream.waiting.values():
             if not reader.request.gone:
                 reader.request.fail(error)
             reader.request.session.readers -= 1
         self._count -= len(stream.waiting)
-        stream.waiting = []
+        stream.waiting.clear()

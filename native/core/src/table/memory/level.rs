@@ -1,0 +1,82 @@
+//! A list of chunks.
+
+use std::sync::Arc;
+
+use super::{Chunk, ChunkEntries};
+use crate::table::entry::{Direction, Entry};
+
+/// The chunks of one generation of the memory level, oldest first. Never changes; a clone costs a
+/// reference count for each chunk.
+#[derive(Clone, Debug, Default)]
+pub struct Level {
+    chunks: Vec<Arc<Chunk>>,
+}
+
+impl Level {
+    /// The level with one more chunk, whose positions are all above those of the level. Merges as
+    /// long as the last chunk is not at least twice as long as what comes behind it.
+    #[must_use]
+    pub fn push(&self, chunk: Chunk) -> Self {
+        if chunk.is_empty() {
+            return self.clone();
+        }
+        debug_assert!(
+            self.positions()
+                .is_none_or(|(_, last)| last < chunk.positions().0),
+            "pieces are applied in the order of the log"
+        );
+        let mut chunks = self.chunks.clone();
+        let mut newest = chunk;
+        while let Some(last) = chunks.pop_if(|last| last.len() < 2 * newest.len()) {
+            newest = Chunk::merge(&last, &newest);
+        }
+        chunks.push(Arc::new(newest));
+        Self { chunks }
+    }
+
+    /// The newest version of a key at or below a position.
+    pub fn get(&self, key: &[u8], at: u64) -> Option<Entry<'_>> {
+        self.chunks
+            .iter()
+            .rev()
+            .find_map(|chunk| chunk.get(key, at))
+    }
+
+    /// The entries of each chunk with keys in `begin..end`, for a merge.
+    pub fn sources(
+        &self,
+        begin: &[u8],
+        end: Option<&[u8]>,
+        direction: Direction,
+    ) -> impl Iterator<Item = ChunkEntries> {
+        self.chunks
+            .iter()
+            .map(move |chunk| chunk.entries(begin, end, direction))
+    }
+
+    /// How many chunks it has.
+    pub fn chunks(&self) -> usize {
+        self.chunks.len()
+    }
+
+    /// How many entries it has.
+    pub fn len(&self) -> usize {
+        self.chunks.iter().map(|chunk| chunk.len()).sum()
+    }
+
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.chunks.is_empty()
+    }
+
+    /// Bytes of memory in use.
+    pub fn bytes(&self) -> usize {
+        self.chunks.iter().map(|chunk| chunk.bytes()).sum()
+    }
+
+    /// Lowest and highest position; `None` where it is empty.
+    pub fn positions(&self) -> Option<(u64, u64)> {
+        let (oldest, newest) = (self.chunks.first()?, self.chunks.last()?);
+        Some((oldest.positions().0, newest.positions().1))
+    }
+}
