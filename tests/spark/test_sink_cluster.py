@@ -20,7 +20,7 @@ from braidlog.spark.sink.options import SinkOptions
 from braidlog.spark.sink.staging import Staging
 from braidlog.spark.sink.targets import opened
 from braidlog.testing.cluster import LocalCluster
-from unit.test_spark_sink import Attempts, Stop, expected
+from unit.spark.test_sink import Attempts, Stop, expected
 
 pytestmark = [
     pytest.mark.spark,

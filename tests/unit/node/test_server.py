@@ -39,8 +39,8 @@ from braidlog.wire.messages import Hello
 from braidlog.wire.roles import Role
 from braidlog.wire.tokens import make_token, token_entry
 from cluster.hosts import free_ports
+from unit.node.metrics.test_alerts import EXPRESSIONS
 from unit.node.promql import names
-from unit.node.test_alerts import EXPRESSIONS
 
 
 def free_port() -> int:

@@ -24,7 +24,7 @@ from braidlog.sources.origin import Origin
 from braidlog.sources.plan import Span
 from braidlog.store.node_store import NodeStore
 from braidlog.store.raw_streams import RawStreams
-from unit.node.test_raw import LOG, config, killed
+from unit.node.rescue.test_raw import LOG, config, killed
 
 COUNT = 300
 """Records of each of two streams."""

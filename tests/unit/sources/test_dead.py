@@ -22,7 +22,7 @@ from braidlog.store.node_store import NodeStore
 from unit.app.banking import make_bank
 from unit.app.logs import ListInput, history, oracle
 from unit.app.records import Records
-from unit.node.test_raw import LOG, config
+from unit.node.rescue.test_raw import LOG, config
 
 COMMANDS = 60
 END = COMMANDS + 3

@@ -211,7 +211,7 @@ def test_the_hash_is_that_of_other_versions(version: str) -> None:
     if python is None or subprocess.run([python, "-c", ""], check=False).returncode:
         pytest.skip(f"Python {version} is not installed")
     app = Path(sys.modules[content_hash.__module__].__file__ or "").parents[1]
-    path = json.dumps([str(app.parents[1]), str(Path(__file__).parents[2])])
+    path = json.dumps([str(app.parents[1]), str(Path(__file__).parents[3])])
     found = subprocess.run(
         [python, "-c", ELSEWHERE, path, str(app.parent), str(app)],
         check=True,

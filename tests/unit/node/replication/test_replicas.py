@@ -17,7 +17,7 @@ from braidlog.node.replication.replica_store import ReplicaStore
 from braidlog.node.replication.replicas import Replicas
 from braidlog.store.node_store import NodeStore
 from braidlog.wire.messages import Append, Configure, Read
-from unit.node.test_raw import config
+from unit.node.rescue.test_raw import config
 
 
 class _Request:

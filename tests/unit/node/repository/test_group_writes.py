@@ -20,7 +20,7 @@ from braidlog.raft import (
     RaftInvariantError,
     Write,
 )
-from unit.node.test_group_log import FIRST, opened
+from unit.node.repository.test_group_log import FIRST, opened
 
 
 def numbered(number: int, size: int = 8 << 10) -> Write:

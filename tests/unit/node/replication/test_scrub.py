@@ -26,7 +26,7 @@ from braidlog.node.replication.replicas import Replicas
 from braidlog.node.replication.scrub import Scrub
 from braidlog.store.node_store import GROUP_PREFIX, NodeStore
 from braidlog.wire.messages import Configure, Read
-from unit.node.test_raw import config as stream_config
+from unit.node.rescue.test_raw import config as stream_config
 
 SEGMENT = 64 << 10
 RATE = 1 << 20

@@ -45,7 +45,7 @@ Layer: TypeAlias = Literal[
 COVERED: dict[str, set[str]] = {}
 APP = "unit.app.hazard_app:make"
 NAMES = ["ada", "bo", "cy", "di", "ed", "flo", "gus"]
-DOCUMENT = Path(__file__).parents[3] / "docs" / "applications.md"
+DOCUMENT = Path(__file__).parents[4] / "docs" / "applications.md"
 
 
 def hazard(name: str, *layers: Layer) -> Callable[[Any], Any]:

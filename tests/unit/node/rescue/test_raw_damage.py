@@ -17,7 +17,7 @@ from braidlog.node.replication.replica_store import ReplicaStore
 from braidlog.node.rescue.raw import choose_raw, open_raw
 from braidlog.store.merge import Figures, OnHole
 from braidlog.store.node_store import NodeStore
-from unit.node.test_raw import LOG, config, finish
+from unit.node.rescue.test_raw import LOG, config, finish
 
 RECORDS = 60
 OLD, NEW = 8, 55

@@ -21,7 +21,7 @@ from unit.node.promql import World, evaluate, names
 # By way of another package; it has no types.
 yaml: Any = importlib.import_module("yaml")
 FILES = Path(braidlog.__file__).parent / "monitoring"
-OPERATING = Path(__file__).parents[3] / "docs" / "operating" / "cluster.md"
+OPERATING = Path(__file__).parents[4] / "docs" / "operating" / "cluster.md"
 [GROUP] = yaml.safe_load((FILES / "alerts.yml").read_text())["groups"]
 RULES: dict[str, str] = {rule["alert"]: rule["expr"] for rule in GROUP["rules"]}
 PANELS = json.loads((FILES / "dashboard.json").read_text())["panels"]

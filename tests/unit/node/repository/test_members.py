@@ -15,7 +15,7 @@ from braidlog.node.repository.raft_log import GroupLog
 from braidlog.raft import Write
 from braidlog.wire import commands
 from braidlog.wire.messages import Message
-from unit.node.test_group_log import FIRST, opened
+from unit.node.repository.test_group_log import FIRST, opened
 
 NODE = (
     '[node]\nid = {}\ndata = "/n"\n[cluster.voters]\n1 = "n1:1"\n2 = "n2:1"\n3 = "n3:1"'

@@ -19,7 +19,7 @@ from pyspark.sql.types import (
 import braidlog
 from braidlog.errors import LockedError, NotFoundError, NotReadyError
 from braidlog.spark.source.data_source import BraidlogDataSource
-from unit.node.test_raw import killed, read, write
+from unit.node.rescue.test_raw import killed, read, write
 
 SCHEMA = StructType(
     [
