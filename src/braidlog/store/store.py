@@ -425,5 +425,5 @@ def _allow_creation(where: Path, create: bool | None) -> None:
     if create is None and not where.parent.is_dir():
         raise NotFoundError(
             f"{where} cannot be created, because {where.parent} does not exist: "
-            "check the path, create it, or open with create=True"
+            "create that, or open with create=True"
         )

@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from click.testing import CliRunner
 
 import braidlog
+from braidlog.cli import main
 from braidlog.errors import LogError
 from unit.cli.conftest import Cli, ClusterCli
 
@@ -71,7 +73,8 @@ OF_A_CLUSTER: Final[list[tuple[list[str], int, str, str]]] = [
     (["node", "voter", "1", "--off"], 2, "(tolerates", "--yes"),
     (["stream", "seal", "99"], 3, "stream 99 does not exist", "stream list"),
     (["stream", "move", "1"], 2, "needs --from and --to", "--help"),
-    (["verify"], 2, "works on a data directory", "--help"),
+    (["verify"], 2, "works on a data directory", "verify --help"),
+    (["stats", "orders"], 2, "works on a data directory", "stats --help"),
     (["cursor", "get", "orders", "none"], 3, "no cursor 'none'", "cursor list"),
 ]
 
@@ -117,6 +120,20 @@ def test_mistakes_on_a_cluster(many: ClusterCli) -> None:
         found.append(wrong(ran, many.mistake(*case[0], "--json"), case))
     assert [each for each in found if each] == []
     assert len(many.json("log", "list")) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "command"),
+    [
+        (["read", "orders", "--key"], "main read"),
+        (["tail", "orders", "--timeout", "1"], "main tail"),
+        (["log", "set", "orders", "--data"], "main log set"),
+    ],
+)
+def test_the_hint_names_the_command(arguments: list[str], command: str) -> None:
+    ran = CliRunner().invoke(main, arguments, catch_exceptions=False)
+    assert ran.exit_code == 2
+    assert ran.stderr.splitlines()[-1] == f"hint: {command} --help"
 
 
 CALLS: Final[dict[str, tuple[Callable[[Any, Any], object], type[Exception], str]]] = {

@@ -116,8 +116,12 @@ class PlainCommand(click.Command):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Turn the shared options into the session that the command is passed."""
-        ctx.obj = self.session(ctx)
-        return super().invoke(ctx)
+        try:
+            ctx.obj = self.session(ctx)
+            return super().invoke(ctx)
+        except click.UsageError as error:
+            error.ctx = error.ctx or ctx  # So that the hint names the command.
+            raise
 
     def session(self, ctx: click.Context) -> Session:
         """Take the shared options out of the parameters."""
@@ -132,6 +136,7 @@ class PlainCommand(click.Command):
         try:
             return super().parse_args(ctx, args)
         except click.UsageError as error:
+            error.ctx = error.ctx or ctx  # Some of click's do not say it.
             found = _TOO_MANY.fullmatch(error.message)
             if found is None:
                 raise
