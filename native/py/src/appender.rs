@@ -14,6 +14,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
 use crate::append::sequenced;
+use crate::exit::with_python;
 use crate::number::{Micros, Unsigned};
 use crate::pending::Pending;
 use crate::store::Store;
@@ -35,13 +36,17 @@ fn target<'a>(slf: &'a Bound<'_, Appender>) -> PyResult<&'a (Py<Store>, u32)> {
     if let Some(found) = known.get() {
         return Ok(found);
     }
-    let found = slf.call_method0("_appends_to")?.extract()?;
+    let found = with_python(slf.py(), || slf.call_method0("_appends_to"))?.extract()?;
     Ok(known.get_or_init(|| found))
 }
 
 /// The error in the words of the subclass, which knows the name of the log.
 fn told(slf: &Bound<'_, Appender>, error: PyErr) -> PyErr {
-    match slf.call_method1("_told", (error.value(slf.py()),)) {
+    // A thread that calls again and again runs this while the interpreter ends.
+    let answer = with_python(slf.py(), || {
+        slf.call_method1("_told", (error.value(slf.py()),))
+    });
+    match answer {
         Ok(told) => PyErr::from_value(told),
         Err(_) => error,
     }
@@ -132,7 +137,7 @@ impl Appender {
         let (store, stream) = target(slf)?;
         let syncing = &slf.get().syncing;
         if !syncing.load(Ordering::Acquire) {
-            slf.call_method0("_start_syncer")?;
+            with_python(slf.py(), || slf.call_method0("_start_syncer"))?;
             syncing.store(true, Ordering::Release);
         }
         let producer = identity(producer, sequence)?;

@@ -22,7 +22,7 @@ pub fn no_position(py: Python<'_>, given: &str) -> PyErr {
         let text = format!("there is no position {given}");
         Ok(PyErr::from_value(class.call1((text,))?))
     };
-    raised().unwrap_or_else(|failure| failure)
+    with_python(py, raised).unwrap_or_else(|failure| failure)
 }
 
 fn build(py: Python<'_>, error: &Error) -> PyResult<PyErr> {

@@ -6,6 +6,7 @@ use pyo3::prelude::*;
 
 use crate::append::type_name;
 use crate::error::{no_position, to_py};
+use crate::exit::with_python;
 
 /// A position, count or size.
 #[derive(Clone, Copy)]
@@ -89,7 +90,8 @@ impl Place {
 /// What `braidlog.store.arguments` makes of an argument; it raises what a caller can understand.
 fn checked<'py>(object: Borrowed<'_, 'py, PyAny>, check: &str) -> PyResult<Bound<'py, PyAny>> {
     let arguments = object.py().import("braidlog.store.arguments")?;
-    arguments.getattr(check)?.call1((object,))
+    let check = arguments.getattr(check)?;
+    with_python(object.py(), || check.call1((object,)))
 }
 
 impl<'py> FromPyObject<'_, 'py> for Micros {

@@ -7,7 +7,7 @@ use braidlog_core::wal::{self, Ticket};
 use pyo3::prelude::*;
 
 use crate::error::to_py;
-use crate::exit::detach;
+use crate::exit::{detach, with_python};
 use crate::gate::Gate;
 use crate::number::Seconds;
 
@@ -65,7 +65,8 @@ pub fn wait_group(
 /// A `DeadlineError` that says what is late.
 pub fn timed_out(py: Python<'_>, what: &str) -> PyResult<PyErr> {
     let class = py.import("braidlog.errors")?.getattr("DeadlineError")?;
-    Ok(PyErr::from_value(class.call1((what,))?))
+    let error = with_python(py, || class.call1((what,)))?;
+    Ok(PyErr::from_value(error))
 }
 
 #[pymethods]

@@ -7,6 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 
 use crate::error::to_py;
+use crate::exit::with_python;
 
 /// Cuts what comes over a connection into frames, and groups appends.
 #[pyclass(module = "braidlog._native")]
@@ -193,5 +194,5 @@ fn refused(py: Python<'_>, error: &Error) -> PyErr {
             .getattr("RemoteProtocolError")?;
         class.call1((error.to_string(),))
     };
-    build().map_or_else(|failure| failure, PyErr::from_value)
+    with_python(py, build).map_or_else(|failure| failure, PyErr::from_value)
 }

@@ -211,8 +211,15 @@ def work(call):
             call()
         except Exception:
             pass
+def told_slowly(self, error):
+    for _ in range(100):
+        time.sleep(0.002)
+    return error
+if sys.argv[2] == "told":
+    type(log)._told = told_slowly
 calls = {
     "append": lambda: log.append(b"x"),
+    "told": lambda: log.append(b"x"),
     "read": lambda: sum(1 for _ in log.read(limit=10)),
     "wait": lambda: log._view.wait(1, 0),
 }
@@ -222,7 +229,7 @@ time.sleep(0.05)
 """
 
 
-@pytest.mark.parametrize("call", ["append", "read", "wait"])
+@pytest.mark.parametrize("call", ["append", "told", "read", "wait"])
 def test_threads_that_take_no_notice_of_errors_do_not_abort_the_end(
     tmp_path: Path, call: str
 ) -> None:
