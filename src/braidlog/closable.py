@@ -9,8 +9,6 @@ from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import Self
 
-__all__ = ["AsyncClosable", "Closable"]
-
 
 class Closable(ABC):
     """Something that is closed where its ``with`` block ends."""

@@ -18,17 +18,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
-__all__ = [
-    "create",
-    "flush",
-    "make_directory",
-    "move",
-    "replace",
-    "replacing",
-    "sync",
-    "sync_up_to",
-]
-
 
 def replace(path: Path, data: bytes, *, temporary: Path | None = None) -> None:
     """Write a file in one step, whether or not there is one; see `replacing`.

@@ -29,18 +29,6 @@ from typing import Final
 
 from braidlog.errors import NotSharedError
 
-__all__ = [
-    "TAIL_BYTES",
-    "Landmark",
-    "check_landmarks",
-    "here",
-    "identify_imports",
-    "landmark_of",
-    "not_shared",
-    "problem_of",
-    "tail_of",
-]
-
 TAIL_BYTES: Final = 64 << 10
 """Longest tail of a file that has no footer of its own."""
 

@@ -13,8 +13,6 @@ from typing import Final
 
 from braidlog.errors import InvalidArgumentError, TooLargeError
 
-__all__ = ["NAME_BYTES_MAX", "checked_name", "checked_new_name"]
-
 NAME_BYTES_MAX: Final = 255
 """Bytes of a name as UTF-8; `NAME_BYTES_MAX` of the core."""
 

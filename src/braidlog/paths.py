@@ -13,8 +13,6 @@ from typing import TypeAlias
 
 from braidlog.errors import InvalidArgumentError
 
-__all__ = ["StrPath", "is_uri", "local_path"]
-
 StrPath: TypeAlias = str | os.PathLike[str]
 
 

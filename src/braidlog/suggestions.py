@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-__all__ = ["close_names", "does_not_exist", "listed"]
-
 _NAMES_SHOWN: Final = 20
 _CUTOFF: Final = 0.7
 _BEGINNING_MIN: Final = 3

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from braidlog.app.snapshots.policy import SnapshotSettings
     from braidlog.client.settings import ClientSettings
 
-__all__ = ["Application"]
-
 
 class Application(ApplicationDefinition):
     """Procedures over a database of their own, whose calls are a log.

@@ -35,30 +35,6 @@ from braidlog.errors import (
     UnavailableError,
 )
 
-__all__ = [
-    "Abort",
-    "ApplicationMismatchError",
-    "BusyError",
-    "CallExpiredError",
-    "ConflictError",
-    "DeterminismError",
-    "DeterminismWarning",
-    "DivergedError",
-    "EncodingError",
-    "EnvironmentMismatchError",
-    "ExecutionError",
-    "GiveUp",
-    "GivenUpError",
-    "LogBoundError",
-    "OutcomeUnknownError",
-    "ProcedureError",
-    "SnapshotDamagedError",
-    "SnapshotFailedError",
-    "StateDamagedError",
-    "StepBudgetError",
-    "UnknownProcedureError",
-]
-
 
 class ProcedureError(LogError):
     """The procedure raised an exception; none of its changes remain."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple
 
-__all__ = ["RULES", "Difference", "Finding"]
-
 RULES: Final = {
     "forbidden": "error",  # a clock, randomness, the world, identities
     "import": "error",  # inside a function, of what is not allowed

@@ -23,8 +23,6 @@ import apsw
 from braidlog.app.errors import EnvironmentMismatchError
 from braidlog.app.findings import Difference
 
-__all__ = ["EnvironmentRule", "check", "compare", "environment"]
-
 EnvironmentRule: TypeAlias = Literal["refuse", "report", "off"]
 """What to do where commands were logged in another environment."""
 

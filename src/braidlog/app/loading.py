@@ -8,8 +8,6 @@ import sys
 from braidlog.app.application import Application
 from braidlog.errors import InvalidArgumentError, NotFoundError, UnavailableError
 
-__all__ = ["load_application"]
-
 
 def load_application(name: str, *, path: str = "") -> Application:
     """Return the application that ``module:attribute`` names.

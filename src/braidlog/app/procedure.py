@@ -14,17 +14,6 @@ from braidlog.app.errors import EncodingError
 from braidlog.app.findings import Finding
 from braidlog.errors import InvalidArgumentError
 
-__all__ = [
-    "RULES",
-    "Mode",
-    "Partitions",
-    "Procedure",
-    "Rules",
-    "bind",
-    "parameters",
-    "partition_of",
-]
-
 Mode: TypeAlias = Literal["command", "read_only", "effects"]
 """A command is logged before it runs; with effects its changes are logged after."""
 

@@ -26,8 +26,6 @@ from braidlog.errors import ArchiveDamagedError
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["ROW_GROUPS", "CheckedFile", "RowGroup", "encode_groups", "footer_of"]
-
 ROW_GROUPS: Final = "braidlog.row_groups"
 
 # Ends every file: the length of the footer before it, and the magic.

@@ -33,24 +33,6 @@ from braidlog.errors import (
 
 T = TypeVar("T")
 
-__all__ = [
-    "DATA",
-    "FORMAT",
-    "MANIFESTS",
-    "ArchivedFile",
-    "Manifest",
-    "StreamRange",
-    "begin_of",
-    "checksum_of",
-    "data_name",
-    "decode",
-    "encode",
-    "file_of",
-    "generation_of",
-    "hashing",
-    "manifest_name",
-]
-
 FORMAT: Final = 1
 # Tools that read or clean tables leave names alone that begin with an underscore.
 MANIFESTS: Final = "_manifests"

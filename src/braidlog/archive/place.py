@@ -26,8 +26,6 @@ from braidlog.paths import is_uri, local_path
 if TYPE_CHECKING:
     from pyarrow import fs
 
-__all__ = ["Location", "Place", "absolute"]
-
 Location: TypeAlias = str | os.PathLike[str]
 """A path, or a URI such as ``s3://bucket/orders``."""
 

@@ -29,8 +29,6 @@ from braidlog.archive.place import Place
 from braidlog.archive.reading import newest
 from braidlog.errors import AlreadyExistsError
 
-__all__ = ["KEPT", "next_generation", "publish", "remove_leftovers"]
-
 KEPT: Final = 16
 """Generations that stay, for readers that opened one of them a moment ago."""
 

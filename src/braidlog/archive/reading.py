@@ -41,8 +41,6 @@ from braidlog.errors import (
 if TYPE_CHECKING:
     from braidlog._native import Record
 
-__all__ = ["Archive", "newest", "open_archive"]
-
 # Rows that are decoded at a time, by their bytes before compression.
 _BATCH_BYTES: Final = 4 << 20
 _BATCH_ROWS_MAX: Final = 1 << 15

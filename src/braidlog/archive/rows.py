@@ -20,15 +20,6 @@ from braidlog.errors import InvalidArgumentError
 if TYPE_CHECKING:
     from braidlog._native import Record
 
-__all__ = [
-    "COLUMNS",
-    "EVERY",
-    "LOG_COLUMNS",
-    "Choice",
-    "chosen_columns",
-    "records_of",
-]
-
 COLUMNS: Final = {
     "position": pa.int64(),
     "stream": pa.int64(),

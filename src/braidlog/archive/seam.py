@@ -17,8 +17,6 @@ from typing import Protocol
 
 from braidlog.errors import BeyondEndError, InvalidArgumentError, TrimmedError
 
-__all__ = ["Piece", "SeamProgress", "bounds", "missing", "next_piece"]
-
 
 @dataclass(frozen=True, slots=True)
 class Piece:

@@ -11,8 +11,6 @@ import pyarrow.compute as pc
 from braidlog.archive.layout import StreamRange
 from braidlog.errors import CorruptionError
 
-__all__ = ["Tally"]
-
 
 class Tally:
     """Checks what is written, and says what it was."""

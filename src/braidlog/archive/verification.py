@@ -16,8 +16,6 @@ from braidlog.archive.rows import COLUMNS
 from braidlog.archive.tally import Tally
 from braidlog.errors import CorruptionError
 
-__all__ = ["Damage", "Verified", "verify"]
-
 _CHUNK: Final = 4 << 20
 
 

@@ -23,8 +23,6 @@ from braidlog.archive.rows import COLUMNS
 from braidlog.archive.tally import Tally
 from braidlog.errors import CorruptionError
 
-__all__ = ["ROW_GROUP_BYTES", "SCHEMA", "write_file"]
-
 # What a reader of one record decodes at most, unless the record itself is larger; and
 # what a writer holds in memory.
 ROW_GROUP_BYTES: Final = 16 << 20

@@ -53,8 +53,6 @@ from braidlog.errors import (
 
 T = TypeVar("T")
 
-__all__ = ["NO_BASE", "Progress", "back_up_directory", "record_digest"]
-
 NO_BASE: Final = "none"
 """Copies everything, whatever is there."""
 

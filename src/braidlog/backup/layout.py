@@ -35,29 +35,6 @@ from braidlog.errors import (
 
 T = TypeVar("T")
 
-__all__ = [
-    "FORMAT",
-    "LISTS",
-    "PARTS",
-    "RUNNING",
-    "Backup",
-    "BackupCursor",
-    "BackupLog",
-    "BackupPart",
-    "BackupSource",
-    "BackupStream",
-    "checksum_of",
-    "decode",
-    "encode",
-    "hashing",
-    "is_backup",
-    "list_name",
-    "newest",
-    "owner_of",
-    "part_name",
-    "running_name",
-]
-
 FORMAT: Final = 1
 LISTS: Final = "lists"
 RUNNING: Final = "running"

@@ -28,8 +28,6 @@ from braidlog.paths import is_uri, local_path
 if TYPE_CHECKING:
     from pyarrow import fs
 
-__all__ = ["Place", "PlaceLike", "place_of"]
-
 PlaceLike: TypeAlias = str | os.PathLike[str]
 """A path, or a URI such as ``s3://bucket/backups``."""
 

@@ -30,15 +30,6 @@ from braidlog.backup.layout import (
 from braidlog.backup.place import Place
 from braidlog.errors import BackupDamagedError, CorruptionError, InvalidArgumentError
 
-__all__ = [
-    "Finding",
-    "Restored",
-    "Verified",
-    "read_part",
-    "restore_directory",
-    "verify",
-]
-
 Progress: TypeAlias = Callable[[int, int], object]
 """Called with the bytes done and the bytes in all."""
 

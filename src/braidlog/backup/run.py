@@ -48,19 +48,6 @@ from braidlog.errors import (
     NotReadyError,
 )
 
-__all__ = [
-    "LEASE_S",
-    "PART_BYTES",
-    "SMALL_BYTES",
-    "BackupRun",
-    "collect",
-    "delete",
-    "find",
-    "look",
-    "overtaken",
-    "read_list",
-]
-
 LEASE_S: Final = 600.0
 """How long a run that says nothing counts as alive."""
 

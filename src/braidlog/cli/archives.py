@@ -20,8 +20,6 @@ from braidlog.errors import NotFoundError
 if TYPE_CHECKING:
     from braidlog.archive import Archive
 
-__all__ = ["archive"]
-
 
 @click.group(cls=group_of(PlainCommand))
 def archive() -> None:

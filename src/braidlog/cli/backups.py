@@ -17,8 +17,6 @@ from braidlog.cli.terminal.output import facts, line, message, rows
 from braidlog.cli.terminal.progress import meter
 from braidlog.cli.terminal.text import clock, counted, human_bytes
 
-__all__ = ["backup", "restore"]
-
 
 class Backups(click.Group):
     """A group whose commands need neither directory nor cluster, but one."""

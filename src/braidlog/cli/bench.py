@@ -19,8 +19,6 @@ from braidlog.cli.command.commands import LocalCommand, command
 from braidlog.cli.command.session import Session
 from braidlog.cli.terminal.output import message, rows
 
-__all__ = ["bench"]
-
 _VALUE = b"x" * 128
 _LARGE = [b"x" * 1024] * 1024
 

@@ -15,8 +15,6 @@ import click
 import braidlog
 from braidlog.cli.command.failures import Problem
 
-__all__ = ["demo", "demo_of"]
-
 
 def demo_of(package: Path) -> click.Command:
     """Return the demonstration of the checkout that a package directory is in.

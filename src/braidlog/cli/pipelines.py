@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
     from braidlog.pipelines import JobProgress, Report
 
-__all__ = ["pipeline"]
-
 _LONG: Final = ("files", "rows", "hashes", "states", "findings")
 """What a person finds in the manifest, and programs in the JSON."""
 

@@ -15,9 +15,6 @@ from braidlog.cli.command.late import LateGroup
 from braidlog.cli.command.session import stopped_by_signals
 from braidlog.cli.terminal.output import forget, message
 
-__all__ = ["main"]
-
-
 # In the order of use.
 _COMMANDS: Final = {
     "log": ("log.logs", "log"),

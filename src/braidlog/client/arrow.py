@@ -11,8 +11,6 @@ from braidlog import _native
 from braidlog.errors import InvalidArgumentError
 from braidlog.store.arguments import checked_columns
 
-__all__ = ["columns_of", "log_schema"]
-
 _APPENDED: Final = ("value", "key", "timestamp", "headers")
 
 Columns = tuple[list[bytes], list[bytes | None], list[int | None], list[Any]]

@@ -28,16 +28,6 @@ from braidlog.closable import Closable
 from braidlog.errors import ClosedError
 from braidlog.store.threads import start_thread
 
-__all__ = [
-    "BackgroundLoop",
-    "Blocking",
-    "BlockingClient",
-    "blocking_call",
-    "blocking_iterator",
-    "blocking_maker",
-    "new_loop",
-]
-
 P = ParamSpec("P")
 T = TypeVar("T")
 A = TypeVar("A")

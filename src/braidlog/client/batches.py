@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from braidlog._native import Record
 
-__all__ = ["BatchCodec", "Columns", "Encoded", "NativeCodec", "OpenBatch"]
-
 
 class Columns(NamedTuple):
     """Records by columns; a column that says nothing is None, so it costs nothing."""

@@ -42,15 +42,6 @@ if TYPE_CHECKING:
     from braidlog._native import Record
     from braidlog.store.catalog import LogOptions
 
-__all__ = [
-    "Client",
-    "ClusterCursor",
-    "ClusterLog",
-    "Ingest",
-    "Scan",
-    "connect",
-]
-
 
 class ClusterCursor(Blocking[AsyncCursor]):
     """A cursor; see `AsyncCursor`."""

@@ -36,8 +36,6 @@ from braidlog.wire.messages import Metadata, NodeInfo, StreamInfo
 if TYPE_CHECKING:
     from braidlog.client.log import ClusterLogDescription
 
-__all__ = ["AsyncClient", "connect_async"]
-
 _LOG_BYTES: Final = 16
 LOOK_S: Final = 1.5
 """How long a look takes where nobody leads; with the rest of a command below 2 s."""

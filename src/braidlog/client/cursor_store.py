@@ -11,8 +11,6 @@ from braidlog.store.cursor import StoredCursor
 from braidlog.suggestions import does_not_exist
 from braidlog.wire import commands, results
 
-__all__ = ["CursorStore"]
-
 
 class CursorStore:
     """The cursors of one log, as `AsyncCursor` reads and writes them."""

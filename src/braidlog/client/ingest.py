@@ -24,8 +24,6 @@ from braidlog.errors import FencedError, LogError, TrimmedError
 from braidlog.store.threads import in_thread
 from braidlog.types import Producer
 
-__all__ = ["AsyncIngest"]
-
 # Batches of one stream that wait for their answer; the appender sends a few of them.
 _AHEAD: Final = 16
 

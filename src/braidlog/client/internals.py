@@ -11,8 +11,6 @@ from braidlog.store.cursor import StoredCursor
 if TYPE_CHECKING:
     from braidlog._native import Record
 
-__all__ = ["stored_cursors", "subscribe_chunks"]
-
 
 async def stored_cursors(log: AsyncClusterLog) -> tuple[StoredCursor, ...]:
     """Return all that the cluster knows of the cursors of a log."""

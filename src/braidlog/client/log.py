@@ -64,8 +64,6 @@ if TYPE_CHECKING:
     from braidlog.archive import Archive
     from braidlog.store.archived import Archived
 
-__all__ = ["AsyncClusterLog", "ClusterLogDescription"]
-
 
 @dataclass(frozen=True, slots=True)
 class ClusterLogDescription:

@@ -23,8 +23,6 @@ from braidlog.errors import (
 )
 from braidlog.raft import NotLeaderError
 
-__all__ = ["Backoff", "Verdict", "is_unknown", "verdict_of"]
-
 
 class Verdict(Enum):
     """What an error means for the request that it answers."""

@@ -10,8 +10,6 @@ from typing import Final
 
 from braidlog.errors import InvalidArgumentError
 
-__all__ = ["ClientSettings"]
-
 IN_FLIGHT_MAX: Final = 7
 """A node remembers the last 8 places of a producer in a stream: of what may be rolled
 back each, and one that is committed."""

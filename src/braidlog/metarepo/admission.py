@@ -35,8 +35,6 @@ from braidlog.names import checked_new_name
 from braidlog.wire import commands
 from braidlog.wire.commands import Command
 
-__all__ = ["SHARE", "Room", "require_names", "stamped"]
-
 SHARE: Final = (3, 4)
 """Part of the state that clients may fill; the rest is for what goes on anyway."""
 

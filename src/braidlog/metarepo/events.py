@@ -20,8 +20,6 @@ from braidlog.wire import commands
 from braidlog.wire.commands import Command
 from braidlog.wire.messages import StreamStatus
 
-__all__ = ["Elections", "Event", "EventName", "Facts", "Value", "facts_of", "happened"]
-
 _LEADERLESS_S: Final = 3.0
 """An election that takes so long does not come to an end by itself."""
 

@@ -48,8 +48,6 @@ from braidlog.wire.commands import Command
 from braidlog.wire.messages import Consensus, Message, Metadata, Recorded, Report
 from braidlog.wire.results import Epoch, Refused, Result, encode_result
 
-__all__ = ["GroupEffects", "MetadataMember", "Outgoing"]
-
 
 class Outgoing(Struct, frozen=True):
     """A message to a node, with the payload of its frame."""

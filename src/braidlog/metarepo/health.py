@@ -16,23 +16,6 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from braidlog.wire.messages import LogInfo, Metadata, NodeInfo, StreamInfo
 
-__all__ = [
-    "DEGRADED",
-    "NODE_STATES",
-    "OK",
-    "SEALED",
-    "STREAM_STATES",
-    "UNAVAILABLE",
-    "Reason",
-    "alive_nodes",
-    "health",
-    "in_sync",
-    "missing",
-    "node_state",
-    "reasons",
-    "stream_state",
-]
-
 OK: Final = "ok"
 DEGRADED: Final = "degraded"
 UNAVAILABLE: Final = "unavailable"

@@ -17,8 +17,6 @@ from braidlog.errors import CorruptionError
 from braidlog.logstream.storage import CommitContext, StoredStream
 from braidlog.wire.messages import LogCut
 
-__all__ = ["last_commits"]
-
 
 def last_commits(
     stored: StoredStream, stream: int, cuts: Iterable[LogCut]

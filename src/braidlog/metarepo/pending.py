@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from braidlog.errors import LogError
 from braidlog.raft import NotLeaderError
 
-__all__ = ["Answer", "News", "Sealing", "unknown_outcome"]
-
 
 @dataclass(frozen=True, slots=True)
 class Answer:

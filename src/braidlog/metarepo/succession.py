@@ -34,16 +34,6 @@ from braidlog.raft.log import memberships_of
 from braidlog.raft.quorum import agreed, holds
 from braidlog.wire.commands import decode_call
 
-__all__ = [
-    "Copy",
-    "GroupStart",
-    "Recovered",
-    "base_of",
-    "recover",
-    "recover_members",
-    "seed_of",
-]
-
 _RESCUED: Final = 1
 
 

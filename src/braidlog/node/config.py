@@ -26,19 +26,6 @@ from braidlog.serving.settings import (
 from braidlog.suggestions import does_not_exist
 from braidlog.wire.connection import FRAME_BYTES_MAX
 
-__all__ = [
-    "LOG_LEVELS",
-    "ClusterSettings",
-    "LimitSettings",
-    "LogSettings",
-    "NodeConfig",
-    "NodeSettings",
-    "TimingSettings",
-    "load",
-    "parse",
-    "replica_limits",
-]
-
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 
 _PREFIX: Final = "BRAIDLOG_"

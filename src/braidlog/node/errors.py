@@ -5,14 +5,6 @@ from __future__ import annotations
 from braidlog.errors import ClosedError, CorruptionError
 from braidlog.wire.messages import Faults
 
-__all__ = [
-    "DamagedNodeError",
-    "LeftBehindError",
-    "UnfinishedRescueError",
-    "begun_anew",
-    "left_behind",
-]
-
 
 class DamagedNodeError(CorruptionError):
     """A node cannot be started from its directory: others have to replace it.

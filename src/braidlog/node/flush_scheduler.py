@@ -7,8 +7,6 @@ from collections.abc import Callable
 
 from braidlog.serving.transport import Outbox
 
-__all__ = ["FlushScheduler"]
-
 
 class FlushScheduler:
     """One flush for each turn of the loop in which something came in.

@@ -9,8 +9,6 @@ from typing import TypeVarTuple
 
 from braidlog.errors import ClosedError, LogError
 
-__all__ = ["InputGuard"]
-
 _log = logging.getLogger(__name__)
 
 Given = TypeVarTuple("Given")

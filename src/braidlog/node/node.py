@@ -76,8 +76,6 @@ from braidlog.wire.proof import Challenger
 from braidlog.wire.roles import Role
 from braidlog.wire.server import Authorizer, ServerSettings
 
-__all__ = ["ClusterNode"]
-
 _log = logging.getLogger(__name__)
 
 

@@ -15,8 +15,6 @@ from braidlog.node.requests.requests import Requests
 from braidlog.serving.sessions import Sessions
 from braidlog.store.node_store import NodeStore
 
-__all__ = ["Observer"]
-
 
 class Observer:
     """Looks at the parts of a node; of the cluster only the leader knows all."""

@@ -31,8 +31,6 @@ from braidlog.serving.security import authorizer, contexts, peer_token
 from braidlog.serving.settings import host_and_port
 from braidlog.store import inspect
 
-__all__ = ["preflight"]
-
 # Of a directory that was begun; other files may lie beside them.
 _SIGNS: Final = ("IDENTITY", "CURRENT", "wal")
 _NEW_BYTES: Final = 4 << 20

@@ -16,8 +16,6 @@ from braidlog.serving.descriptors import allow_files
 from braidlog.serving.json_logs import JsonFormatter
 from braidlog.serving.signals import on_end
 
-__all__ = ["run"]
-
 _log = logging.getLogger(__name__)
 
 _FAILED: Final = 1

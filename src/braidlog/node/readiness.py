@@ -10,8 +10,6 @@ from braidlog.node.leader.registration import Registration
 from braidlog.node.peers.peer_identity import PeerIdentity
 from braidlog.node.repository.route import RepositoryRoute
 
-__all__ = ["Readiness"]
-
 _STUCK_S: Final = 2.0
 
 

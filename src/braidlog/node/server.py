@@ -40,8 +40,6 @@ from braidlog.serving.shares import ShareBounds
 from braidlog.store.node_store import NodeStore
 from braidlog.store.threads import in_thread
 
-__all__ = ["NodeServer", "damage_explained", "own_certificate", "refuse_embedded"]
-
 _log = logging.getLogger(__name__)
 
 _POLL_S: Final = 0.02

@@ -14,8 +14,6 @@ from braidlog.errors import LogError, UnavailableError
 from braidlog.store.node_store import NodeStore
 from braidlog.store.threads import close_in_thread
 
-__all__ = ["Syncer", "ThreadSyncer"]
-
 _log = logging.getLogger(__name__)
 
 _FAST_S: Final = 0.0003

@@ -56,8 +56,6 @@ from braidlog.sources.plan import Span
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["BYTES_PER_FILE", "CURSOR", "archive"]
-
 CURSOR: Final = "archive"
 """Name of the cursor that stands where the archive ends."""
 

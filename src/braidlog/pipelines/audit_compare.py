@@ -25,8 +25,6 @@ from typing import Any, Final
 
 import numpy as np
 
-__all__ = ["FINDINGS_MAX", "Finding", "Holding", "Rows", "compare"]
-
 FINDINGS_MAX: Final = 100
 """Of each kind and copy in one range: the first ones are kept, all are counted."""
 

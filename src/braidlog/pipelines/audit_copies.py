@@ -33,8 +33,6 @@ from braidlog.store.merge import RawDirectory, RawMerge
 if TYPE_CHECKING:
     from braidlog.archive import Archive
 
-__all__ = ["Copy", "CopyPart", "looks", "problems_of", "rows_of"]
-
 Kind = Literal["log", "raw", "node", "archive"]
 
 _RECORD: Final = ["timestamp", "key", "value", "headers"]

@@ -54,8 +54,6 @@ from braidlog.sources.plan import BYTES_PER_TASK
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["audit", "copies_of"]
-
 _NAME: Final = "audit"
 _POSITIONS_PER_TASK: Final = 1 << 20
 _HELD_ROWS: Final = 1 << 20

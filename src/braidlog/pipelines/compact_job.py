@@ -65,8 +65,6 @@ from braidlog.sources.plan import BYTES_PER_TASK, Span, joined
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Tombstones", "compact"]
-
 _NAME: Final = "compact"
 _PART_BYTES: Final = 64 << 20
 """Bytes of the log for each part of the second stage, at least."""

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from braidlog.client.blocking import Ingest
     from braidlog.types import Producer
 
-__all__ = ["Destination", "Parts"]
-
 
 class Parts:
     """A log to append parts to: each has the stream that keys of its hash belong to."""

@@ -29,8 +29,6 @@ from braidlog.pipelines.runners import runner_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["run"]
-
 _IDENTITY: Final = "IDENTITY"
 """The file of a data directory that no other one has the same of."""
 

@@ -31,20 +31,6 @@ from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 from braidlog.handover import Landmark
 
-__all__ = [
-    "Attempt",
-    "File",
-    "Job",
-    "JobProgress",
-    "Progress",
-    "Report",
-    "Result",
-    "Runner",
-    "Stage",
-    "Work",
-    "notes_of",
-]
-
 _FORMAT: Final = 3
 """Part of every identity: results of another format are never taken up."""
 

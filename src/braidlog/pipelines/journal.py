@@ -33,8 +33,6 @@ from braidlog.errors import CorruptionError, LockedError
 from braidlog.handover import landmark_of
 from braidlog.pipelines.job import Report, Result, notes_of
 
-__all__ = ["ASIDE", "JobJournal"]
-
 T = TypeVar("T")
 
 _REPORT: Final = "report.json"

@@ -31,8 +31,6 @@ from braidlog.errors import (
     InvalidArgumentError,
 )
 
-__all__ = ["Lakes"]
-
 _END: Final = "braidlog.end"
 _LOG: Final = "braidlog.log"
 

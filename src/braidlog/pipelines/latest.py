@@ -34,8 +34,6 @@ from braidlog.pipelines.shuffle import (
 )
 from braidlog.sources.origin import Origin
 
-__all__ = ["KEYS", "Choose", "Fetch", "Whole", "choose", "fetch", "latest", "latest_of"]
-
 KEYS: Final = ("position", "key")
 """What it takes to tell which record of a key is the last."""
 

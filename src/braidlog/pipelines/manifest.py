@@ -23,17 +23,6 @@ from braidlog.paths import StrPath, local_path
 from braidlog.pipelines.job import NOTES, File, Job, Result
 from braidlog.pipelines.journal import ASIDE
 
-__all__ = [
-    "MANIFEST",
-    "finished",
-    "home_of",
-    "publish",
-    "published",
-    "read_manifest",
-    "refuse_results",
-    "verify",
-]
-
 MANIFEST: Final = "manifest.json"
 _FORMAT: Final = 1
 _FOLDER: Final = "data"

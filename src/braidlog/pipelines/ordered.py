@@ -32,8 +32,6 @@ from braidlog.errors import CorruptionError
 from braidlog.pipelines.shuffle import ShuffleRange
 from braidlog.pipelines.shuffle_file import ShuffleFile
 
-__all__ = ["COLUMNS", "OrderedInput", "PartitionSorter", "Record", "records_of"]
-
 COLUMNS: Final = ("position", "timestamp", "value")
 
 # A host logs outcomes within a few thousand records. Of older commands they go to all

@@ -42,8 +42,6 @@ from braidlog.store import inspect as files
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["reindex"]
-
 _NAME: Final = "reindex"
 
 

@@ -61,8 +61,6 @@ if TYPE_CHECKING:
 
     from braidlog.app.application import Application
 
-__all__ = ["replay"]
-
 _NAME: Final = "replay"
 # As far behind its command an entry may give it up.
 _AHEAD_RECORDS: Final = 16_384

@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-__all__ = ["LocalRunner", "PoolRunner", "SparkRunner", "context_of", "runner_of"]
-
 T = TypeVar("T")
 
 _WAVES: Final = 2

@@ -28,19 +28,6 @@ from braidlog.pipelines.job import Attempt, File, Job, Result
 from braidlog.pipelines.manifest import finished
 from braidlog.pipelines.shuffle_file import ShuffleFile, join, write
 
-__all__ = [
-    "COLUMNS",
-    "HELD_BYTES",
-    "Counted",
-    "ShuffleRange",
-    "ShuffleReader",
-    "ShuffleWriter",
-    "read_list",
-    "split",
-    "split_at",
-    "write_list",
-]
-
 COLUMNS: Final = ("position", "timestamp", "key", "value", "headers")
 
 HELD_BYTES: Final = 64 << 20

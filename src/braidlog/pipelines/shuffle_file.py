@@ -31,8 +31,6 @@ import pyarrow as pa
 from braidlog.closable import Closable
 from braidlog.errors import CorruptionError
 
-__all__ = ["ShuffleFile", "join", "write"]
-
 _ENTRY: Final = np.dtype([("begin", "<u8"), ("bytes", "<u4"), ("crc", "<u4")])
 _TAIL: Final = struct.Struct("<II8s")
 _MAGIC: Final = b"BRDPIECE"

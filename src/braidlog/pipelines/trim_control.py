@@ -15,8 +15,6 @@ import braidlog
 from braidlog.errors import InvalidArgumentError, TrimmedError
 from braidlog.sources.origin import Origin
 
-__all__ = ["TrimControl", "pinned", "trim_control"]
-
 
 class TrimControl(Protocol):
     """What the calls of embedded and cluster logs have in common."""

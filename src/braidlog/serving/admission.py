@@ -21,14 +21,6 @@ from typing import Final, Generic, TypeVar
 from braidlog.errors import InvalidArgumentError, NotReadyError
 from braidlog.serving.places import Places
 
-__all__ = [
-    "RESERVED_FILES",
-    "Capacity",
-    "ConnectionAdmission",
-    "ConnectionCounters",
-    "capacity",
-]
-
 H = TypeVar("H", bound=Hashable)
 
 RESERVED_FILES: Final = 128

@@ -8,8 +8,6 @@ from typing import Final
 
 from braidlog.serving.admission import Capacity, capacity
 
-__all__ = ["allow_files", "places"]
-
 _log = logging.getLogger(__name__)
 
 _UNLIMITED: Final = 1 << 20

@@ -28,8 +28,6 @@ from braidlog.errors import UnavailableError
 from braidlog.serving.settings import host_and_port
 from braidlog.store.threads import close_in_thread, start_thread
 
-__all__ = ["LoopCall", "Status", "StatusServer"]
-
 _log = logging.getLogger(__name__)
 
 _WAIT_S: Final = 2.0

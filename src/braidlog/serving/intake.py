@@ -17,8 +17,6 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
-__all__ = ["SMALL_BYTES", "Intake"]
-
 H = TypeVar("H", bound=Hashable)
 
 SMALL_BYTES: Final = 16 << 10

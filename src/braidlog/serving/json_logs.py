@@ -7,8 +7,6 @@ import logging
 import time
 from typing import Any
 
-__all__ = ["JsonFormatter"]
-
 
 class JsonFormatter(logging.Formatter):
     """One JSON object a line: time, level, logger, message, and what was passed."""

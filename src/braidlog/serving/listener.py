@@ -13,8 +13,6 @@ import socket
 from collections.abc import Callable
 from typing import Final
 
-__all__ = ["Listener", "bind"]
-
 _log = logging.getLogger(__name__)
 
 _BACKLOG: Final = 1024

@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-__all__ = ["Connections"]
-
 _TROUBLES_MAX: Final = 8
 """Told of one other side: the texts of errors may never be the same."""
 _OTHERS_MAX: Final = 1024

@@ -16,8 +16,6 @@ import ipaddress
 from collections.abc import Callable, Hashable
 from typing import Final, Generic, TypeVar
 
-__all__ = ["Places", "origin_of"]
-
 H = TypeVar("H", bound=Hashable)
 
 _IPV6_NETWORK: Final = 64

@@ -17,15 +17,6 @@ from braidlog.wire.roles import Role
 from braidlog.wire.server import Authorizer, allow_all
 from braidlog.wire.tokens import Tokens, parse_tokens
 
-__all__ = [
-    "authorizer",
-    "challenger",
-    "channel_of",
-    "contexts",
-    "distrust",
-    "peer_token",
-]
-
 # The certificate of the node is the first.
 _PEM: Final = re.compile(
     rb"-----BEGIN CERTIFICATE-----\s.+?-----END CERTIFICATE-----", re.DOTALL

@@ -53,8 +53,6 @@ from braidlog.wire.server import ServerConnection, ServerSettings
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["Handler", "Listening", "Request", "Session", "Sessions", "told"]
-
 _log = logging.getLogger(__name__)
 
 GREETING_S: Final = 10.0

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 
 from braidlog.errors import InvalidArgumentError
 
-__all__ = ["SecuritySettings", "check_exposure", "host_and_port"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecuritySettings:

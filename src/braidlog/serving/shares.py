@@ -26,8 +26,6 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-__all__ = ["TURN", "ShareBounds", "Sharer", "Shares"]
-
 _log = logging.getLogger(__name__)
 
 TURN: Final = 32

@@ -6,8 +6,6 @@ import asyncio
 import signal
 from collections.abc import Callable
 
-__all__ = ["on_end"]
-
 
 def on_end(loop: asyncio.AbstractEventLoop, end: Callable[[], None]) -> None:
     """Call `end` on the signals that ask a process to end.

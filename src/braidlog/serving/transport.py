@@ -16,8 +16,6 @@ from braidlog.wire.events import Event
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["Outbox", "Wire", "watch"]
-
 
 class Outbox:
     """The sockets of a node that have something to write, in the order they got it.

@@ -29,8 +29,6 @@ from braidlog.store.archived import ArchivedReader, named
 if TYPE_CHECKING:
     from braidlog._native import Record
 
-__all__ = ["ArchivedSource", "with_archive"]
-
 _FILES_LOOKED_INTO: Final = 16
 """Files of an archive, at most, that say how much compression saves."""
 

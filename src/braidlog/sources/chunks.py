@@ -15,8 +15,6 @@ from typing import Final
 
 import pyarrow as pa
 
-__all__ = ["CHUNK_BYTES", "rechunk"]
-
 CHUNK_BYTES: Final = 1 << 20
 
 

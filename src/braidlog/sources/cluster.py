@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from braidlog._native import Record
     from braidlog.archive import Archive
 
-__all__ = ["ClusterSource"]
-
 _KNOWN_FOR: Final = 1 << 16
 """Records behind a sample that are taken as large as those in it, when so few are asked
 for: a batch of a streaming query need not look at all streams each time."""

@@ -13,8 +13,6 @@ from braidlog.store.raw_streams import RawStreams, StoredPart
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["compared"]
-
 _COMPARED: Final = ["position", "timestamp", "key", "value", "headers"]
 
 

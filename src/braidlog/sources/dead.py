@@ -51,8 +51,6 @@ if TYPE_CHECKING:
 
     from braidlog._native import Record
 
-__all__ = ["Cut", "DeadLook", "DeadSource", "Lacks"]
-
 Cut: TypeAlias = Literal["strict", "any-copy"]
 """Where no directory has a position: end there, or go on behind it."""
 

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from braidlog.archive import Archive
     from braidlog.store.log import Log
 
-__all__ = ["DirectorySource", "bounded"]
-
 
 @dataclass(frozen=True, slots=True)
 class _Look(Look):

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from braidlog.client.blocking import Client
     from braidlog.sources.source import LogSource
 
-__all__ = ["Origin"]
-
 
 @dataclass(frozen=True, slots=True)
 class Origin:

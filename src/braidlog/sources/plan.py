@@ -21,17 +21,6 @@ from typing import Final
 
 from braidlog.store.catalog import SegmentRange
 
-__all__ = [
-    "BYTES_PER_TASK",
-    "Bounds",
-    "Extent",
-    "Span",
-    "extents_of",
-    "joined",
-    "plan",
-    "plan_bytes",
-]
-
 BYTES_PER_TASK: Final = 64 << 20
 """About how much of a log one task of a pipeline reads."""
 

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from braidlog._native import Record
     from braidlog.archive import Archive
 
-__all__ = ["ALL_STREAMS", "LogSource", "Look"]
-
 ALL_STREAMS: Final = 0
 """No stream has this number."""
 

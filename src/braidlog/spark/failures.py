@@ -19,8 +19,6 @@ from typing import Final
 from braidlog.errors import InvalidArgumentError, LogError
 from braidlog.wire.error_codes import error_at
 
-__all__ = ["log_error", "log_errors"]
-
 _RAISED: Final = re.compile(r"\b(braidlog(?:\.\w+)+)\.(\w+Error): (.*)$", re.M)
 _NO_SUCH_MODE: Final = re.compile(
     r'\[UNSUPPORTED_DATA_SOURCE_SAVE_MODE\] The data source "braidlog'

@@ -15,8 +15,6 @@ from collections.abc import MutableMapping
 from pathlib import Path
 from typing import Final
 
-__all__ = ["ensure_home", "make_home"]
-
 _LINKED: Final = ("bin", "jars", "sbin")
 
 

@@ -19,8 +19,6 @@ from typing import Final
 
 from braidlog.errors import UnavailableError
 
-__all__ = ["JAVA_MIN", "Java", "ensure_java", "find_java"]
-
 JAVA_MIN: Final = 17
 
 _SHIM: Final = """\

@@ -25,8 +25,6 @@ from braidlog.spark.java import ensure_java
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["local_session"]
-
 _SETTINGS: Final = {
     "spark.ui.enabled": "false",
     "spark.log.level": "ERROR",

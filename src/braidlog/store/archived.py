@@ -25,18 +25,6 @@ if TYPE_CHECKING:
     from braidlog.archive import Archive
     from braidlog.archive.seam import Piece
 
-__all__ = [
-    "Archived",
-    "ArchivedReader",
-    "TrimmedLog",
-    "WithArchive",
-    "counted_batches",
-    "located",
-    "named",
-    "read_batches",
-    "read_records",
-]
-
 Archived: TypeAlias = "bool | str | os.PathLike[str]"
 """Whether to read the archive too: the recorded one, or the one at a place."""
 

@@ -14,24 +14,6 @@ from braidlog.types import Producer
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = [
-    "DurationLike",
-    "TimestampLike",
-    "checked_bytes",
-    "checked_columns",
-    "checked_count",
-    "checked_flag",
-    "checked_int",
-    "checked_key",
-    "checked_position",
-    "checked_producer",
-    "checked_time",
-    "checked_timeout",
-    "checked_times",
-    "checked_values",
-    "optional",
-]
-
 T = TypeVar("T")
 
 TimestampLike: TypeAlias = int | datetime

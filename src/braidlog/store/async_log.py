@@ -50,8 +50,6 @@ if TYPE_CHECKING:
 
     from braidlog._native import Pending, Record
 
-__all__ = ["AsyncLog", "AsyncStore", "open_async"]
-
 P = ParamSpec("P")
 T = TypeVar("T")
 A = TypeVar("A")

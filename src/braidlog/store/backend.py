@@ -30,8 +30,6 @@ from braidlog.errors import (
 from braidlog.store.catalog import CatalogEntry
 from braidlog.store.threads import start_thread
 
-__all__ = ["Backend", "FollowerBackend", "WriterBackend", "holds_logs"]
-
 _log = logging.getLogger(__name__)
 
 HOUSEKEEPING_S: Final = 1.0

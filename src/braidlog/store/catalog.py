@@ -13,8 +13,6 @@ from typing import Any, Final, cast, get_args
 from braidlog.errors import ForeignFormatError, InvalidArgumentError
 from braidlog.types import Compression
 
-__all__ = ["CatalogEntry", "LogDescription", "LogOptions", "LogStats", "SegmentRange"]
-
 # Milliseconds of a retention become microseconds, which are 64 bits wide.
 _RETENTION_MAX: Final = (1 << 63) // 1000 - 1
 

@@ -6,8 +6,6 @@ from typing import NamedTuple, Protocol
 
 from braidlog.errors import LogError
 
-__all__ = ["AsyncCursor", "AsyncCursorHome", "Cursor", "CursorHome", "StoredCursor"]
-
 _MICROSECONDS = 1_000_000
 
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from braidlog.store.store import Store
     from braidlog.types import Producer
 
-__all__ = ["StoreIngest"]
-
 _SEARCH_BYTES: Final = 4 << 20
 
 

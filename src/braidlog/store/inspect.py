@@ -44,21 +44,6 @@ from braidlog.store.inspection_rows import (
     Watermark,
 )
 
-__all__ = [
-    "Plan",
-    "Repaired",
-    "Report",
-    "frames",
-    "index",
-    "manifest",
-    "repair",
-    "repair_plan",
-    "samples",
-    "segments",
-    "state",
-    "verify",
-]
-
 Progress: TypeAlias = Callable[[int, int], object]
 """Called with the bytes done and the bytes in all, a few times a segment."""
 

@@ -8,25 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = [
-    "Batch",
-    "Cursor",
-    "Damage",
-    "Edit",
-    "Finding",
-    "Frame",
-    "IndexEntry",
-    "LogState",
-    "LostRange",
-    "Producer",
-    "Range",
-    "RecoveredLog",
-    "Sample",
-    "Segment",
-    "State",
-    "Watermark",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Range:

@@ -7,8 +7,6 @@ from braidlog.store.log import Log
 from braidlog.store.retention import lowest_pin
 from braidlog.store.store import Store
 
-__all__ = ["end_waits", "pinned", "producer_state", "raw_streams", "usable_bytes"]
-
 # Segments that are kept for trims, and the two at the ends, which are used in part.
 _NOT_USABLE = 4
 

@@ -60,8 +60,6 @@ if TYPE_CHECKING:
     from braidlog.archive import Archive
     from braidlog.store.backend import Backend
 
-__all__ = ["Log"]
-
 # How often a follower looks for what another process wrote: quickly at first, then
 # at a rate that costs an idle reader nothing noticeable.
 POLL_MIN_S: Final = 0.0005
@@ -95,7 +93,8 @@ class OpenStore(Protocol):
     path: Path
 
     @property
-    def closed(self) -> bool: ...
+    def closed(self) -> bool:
+        """Whether it was closed."""
 
     def _entry_of(self, log_id: int, name: str) -> CatalogEntry: ...
 

@@ -28,20 +28,6 @@ from braidlog import _native
 from braidlog.closable import Closable
 from braidlog.errors import CorruptionError
 
-__all__ = [
-    "PENDING_BYTES_DEFAULT",
-    "Context",
-    "Damage",
-    "Encoded",
-    "Figures",
-    "OnHole",
-    "RawDirectory",
-    "RawLog",
-    "RawMerge",
-    "SourceFigures",
-    "Standing",
-]
-
 PENDING_BYTES_DEFAULT: Final = 64 << 20
 """What a writer promises of each log, unless it is told another ``order_bytes_max``."""
 

@@ -30,16 +30,6 @@ from braidlog.errors import CorruptionError, NotFoundError
 from braidlog.store.backend import WriterBackend
 from braidlog.store.space import clean_if_full
 
-__all__ = [
-    "GROUP_PREFIX",
-    "SEGMENTS_END",
-    "STREAM_PREFIX",
-    "NodeStore",
-    "ScrubPlace",
-    "Scrubbed",
-    "StoredLog",
-]
-
 STREAM_PREFIX: Final = "stream."
 GROUP_PREFIX: Final = "group."
 

@@ -8,8 +8,6 @@ from typing import Any
 
 from braidlog.store.store import Store, open_store
 
-__all__ = ["Opening"]
-
 
 class Opening:
     """An open in a thread, which whoever wanted it may leave at any moment."""

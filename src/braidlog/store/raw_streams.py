@@ -24,8 +24,6 @@ from braidlog.errors import CorruptionError, LogError, NotFoundError, TrimmedErr
 from braidlog.store.catalog import SegmentRange
 from braidlog.store.merge import RawLog, Standing
 
-__all__ = ["RawCatalog", "RawSource", "RawStreams", "Run", "StoredPart"]
-
 _READ_BYTES: Final = 4 << 20
 
 Run: TypeAlias = tuple[int, int, int]

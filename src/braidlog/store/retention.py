@@ -17,8 +17,6 @@ from braidlog.errors import InvalidArgumentError
 from braidlog.store.arguments import DurationLike
 from braidlog.store.catalog import SegmentRange
 
-__all__ = ["LEASE_MAX_S", "keep_bytes", "lease_us", "lowest_pin", "retention_of"]
-
 CursorRow = tuple[int, bool, int, int]
 
 # About thirty years; longer is for ever, which is None.

@@ -25,16 +25,6 @@ from braidlog.store.arguments import checked_int, checked_position
 if TYPE_CHECKING:
     from braidlog._native import Record
 
-__all__ = [
-    "AsyncIndexed",
-    "AsyncLogSlice",
-    "Indexed",
-    "LogSlice",
-    "Span",
-    "place_of",
-    "span_of",
-]
-
 
 class Sliceable(Protocol):
     """What a slice needs of a log."""

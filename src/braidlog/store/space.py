@@ -6,8 +6,6 @@ from typing import Final
 
 from braidlog import _native
 
-__all__ = ["clean_if_full"]
-
 # The cleaner runs when this share of the bound is in use, and copies only from segments
 # of which at most half is alive.
 _CLEAN_ABOVE: Final = 0.75

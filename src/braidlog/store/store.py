@@ -50,8 +50,6 @@ if TYPE_CHECKING:
     from braidlog.backup.layout import Backup
     from braidlog.backup.place import PlaceLike
 
-__all__ = ["Store", "StoreStats", "open_store"]
-
 _log = logging.getLogger(__name__)
 
 

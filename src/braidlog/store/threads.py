@@ -12,8 +12,6 @@ from typing import ParamSpec, TypeVar, cast
 
 from braidlog.errors import UnavailableError
 
-__all__ = ["begin_in", "close_in_thread", "in_thread", "no_thread", "start_thread"]
-
 P = ParamSpec("P")
 T = TypeVar("T")
 

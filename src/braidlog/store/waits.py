@@ -19,8 +19,6 @@ from braidlog.store.log import POLL_MAX_S, POLL_MIN_S, Log
 from braidlog.store.store import Store
 from braidlog.store.threads import in_thread
 
-__all__ = ["Waits"]
-
 _Waiting: TypeAlias = "tuple[int, int, asyncio.Future[bool]]"
 
 # Those that gave up stay in a queue until they are as many as those that wait, and

@@ -28,8 +28,6 @@ from braidlog.paths import local_path
 from braidlog.testing.interrupts import uninterrupted
 from braidlog.testing.ports import Reservation, keep_ports, write_whole
 
-__all__ = ["LocalCluster"]
-
 _POLL_S: Final = 0.02
 _STOP_S: Final = 20.0
 _WORDS_MAX: Final = 2000

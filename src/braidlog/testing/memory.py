@@ -10,8 +10,6 @@ from braidlog import _native
 from braidlog.store.backend import FollowerBackend, WriterBackend
 from braidlog.store.store import Store
 
-__all__ = ["MemoryStore"]
-
 # The directory on the disk in memory, which has nothing else.
 _PATH: Final = Path("/memory")
 

@@ -23,8 +23,6 @@ from typing import Any
 
 from braidlog.errors import InvalidArgumentError, UnavailableError
 
-__all__ = ["Reservation", "keep_ports", "kept_ports", "write_whole"]
-
 _PORT_MAX = (1 << 16) - 1
 
 

@@ -47,8 +47,6 @@ from braidlog.wire.messages import (
     TakeSnapshot,
 )
 
-__all__ = ["AsyncCaller", "Caller", "connect", "connect_async"]
-
 T = TypeVar("T")
 
 # A call id is not made of a position that was heard longer ago than this: the host

@@ -23,8 +23,6 @@ from braidlog.app.determinism.methods import methods_of
 from braidlog.app.determinism.syntax import canonical
 from braidlog.errors import InvalidArgumentError
 
-__all__ = ["CodeGraph", "CodeNode", "Source", "code_graph_of", "source_of"]
-
 Source: TypeAlias = FunctionType | type
 
 _GLOBALS: Final = frozenset({"LOAD_GLOBAL", "LOAD_NAME"})

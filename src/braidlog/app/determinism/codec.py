@@ -19,8 +19,6 @@ from cbor2 import CBORDecodeError, CBOREncodeError, dumps, loads
 from braidlog.app.errors import EncodingError
 from braidlog.errors import CorruptionError
 
-__all__ = ["decode", "encode"]
-
 _DEPTH_MAX: Final = 64
 _LEAVES: Final = (
     bool,

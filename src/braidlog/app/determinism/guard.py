@@ -37,8 +37,6 @@ from braidlog.app.determinism.proxies import (
     standin,
 )
 
-__all__ = ["guarded"]
-
 # What decimals do depends on the context of the thread: every command gets this one.
 _DECIMALS: Final = decimal.Context(
     prec=28,

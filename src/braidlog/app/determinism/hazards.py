@@ -10,19 +10,6 @@ import sys
 from types import BuiltinFunctionType, BuiltinMethodType, FunctionType, ModuleType
 from typing import Any, Final
 
-__all__ = [
-    "BUILTINS",
-    "LIBM_EXACT",
-    "MODULES",
-    "home",
-    "instead_of_member",
-    "instead_of_module",
-    "is_allowed_module",
-    "is_library",
-    "name_of",
-    "refusal",
-]
-
 _TIME: Final = "ctx.now is the time of the command"
 _RANDOM: Final = "ctx.random draws from the seed in the log"
 _UUID: Final = "ctx.uuid() draws from the seed in the log"

@@ -26,8 +26,6 @@ from braidlog.app.determinism.methods import unreached
 from braidlog.app.determinism.syntax_rules import SYNTAX_RULES, Hit
 from braidlog.app.findings import RULES, Finding
 
-__all__ = ["lint", "permitted"]
-
 _ALLOW: Final = re.compile(r"#\s*braidlog:\s*allow\(([^)]*)\)\s*(.*)")
 
 

@@ -20,8 +20,6 @@ from typing import Any, Final
 
 from braidlog.app.determinism.proxies import RUN, bounded
 
-__all__ = ["defaults_of", "guard_methods", "made_over", "methods_of", "unreached"]
-
 _ORIGINAL: Final = "_braidlog_method"
 # Where descriptors of Python keep a function.
 _KEPT: Final = ("__func__", "__wrapped__", "fget", "fset", "fdel", "func", "dispatcher")

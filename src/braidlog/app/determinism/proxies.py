@@ -21,20 +21,6 @@ from braidlog.app.determinism.hazards import (
 )
 from braidlog.app.errors import DeterminismError
 
-__all__ = [
-    "DEPTH_MAX",
-    "RUN",
-    "Forbidden",
-    "LibraryModule",
-    "Members",
-    "Run",
-    "bounded",
-    "builtins_for",
-    "frozen",
-    "refuse",
-    "standin",
-]
-
 DEPTH_MAX: Final = 200
 """Deeper recursion fails its command, before the limit of the machine is reached,
 which depends on who calls. Part of what a command is: fixed for ever."""

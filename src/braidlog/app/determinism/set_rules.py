@@ -6,8 +6,6 @@ import ast
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-__all__ = ["set_order"]
-
 _OPERATORS: Final = (ast.BitOr, ast.BitAnd, ast.Sub, ast.BitXor)
 _METHODS: Final = frozenset(
     {"union", "intersection", "difference", "symmetric_difference"}

@@ -10,8 +10,6 @@ from __future__ import annotations
 import ast
 from typing import Final
 
-__all__ = ["canonical"]
-
 # Follow from the rest, or have no effect.
 _IGNORED: Final = frozenset({"ctx", "kind", "type_comment", "type_ignores"})
 # Generics are for type checkers.

@@ -10,8 +10,6 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from braidlog.app.determinism.hazards import LIBM_EXACT, instead_of_module
 from braidlog.app.determinism.set_rules import set_order
 
-__all__ = ["SYNTAX_RULES", "Hit"]
-
 Names: TypeAlias = Mapping[str, Any]
 
 

@@ -8,8 +8,6 @@ from braidlog.app.determinism.codec import decode
 from braidlog.app.errors import Abort, CallExpiredError, DivergedError, ProcedureError
 from braidlog.app.execution.outcome import Outcome, Status
 
-__all__ = ["answer"]
-
 
 def answer(outcome: Outcome) -> Any:
     """Return what a call gave, or raise what it raised.

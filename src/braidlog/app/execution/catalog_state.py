@@ -26,8 +26,6 @@ from braidlog.app.findings import Difference
 from braidlog.app.fingerprint import check
 from braidlog.app.procedure import Procedure
 
-__all__ = ["CatalogState", "OnDifference"]
-
 OnDifference: TypeAlias = Callable[[int, str, str, tuple[int, ...]], None]
 """Hears of an outcome that differs: position, procedure, component, partitions."""
 

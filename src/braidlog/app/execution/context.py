@@ -11,8 +11,6 @@ from braidlog.app.procedure import partition_of
 from braidlog.errors import InvalidArgumentError
 from braidlog.types import Timestamp
 
-__all__ = ["Context"]
-
 
 class Context:
     """The state, the time and the random numbers of one command.

@@ -19,8 +19,6 @@ from braidlog.errors import AlreadyExistsError, InvalidArgumentError
 from braidlog.names import checked_new_name
 from braidlog.suggestions import does_not_exist
 
-__all__ = ["ApplicationDefinition"]
-
 F = TypeVar("F", bound=Callable[..., Any])
 
 _PARTITIONS_MAX: Final = 4096

@@ -13,22 +13,6 @@ from braidlog.app.determinism.codec import decode, encode
 from braidlog.app.errors import EncodingError
 from braidlog.errors import CorruptionError, InvalidArgumentError, NewerFormatError
 
-__all__ = [
-    "FORMAT",
-    "AbortEntry",
-    "CallId",
-    "Catalog",
-    "Command",
-    "Create",
-    "Effect",
-    "Entry",
-    "Host",
-    "Outcomes",
-    "key_of",
-    "pack",
-    "unpack",
-]
-
 FORMAT: Final = 1
 
 _ISSUED_BYTES: Final = 7

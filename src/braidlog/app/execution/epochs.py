@@ -15,8 +15,6 @@ from typing import Any, Final, NamedTuple
 
 from braidlog.app.execution.entries import AbortEntry, Entry, Host
 
-__all__ = ["Aborts", "Term", "Terms"]
-
 # Terms that a state keeps. Databases of one state are at most a round of the executor
 # apart, so nobody asks about a position that lies so many terms back.
 _KEPT: Final = 16

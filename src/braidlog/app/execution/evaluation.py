@@ -12,8 +12,6 @@ from braidlog.app.execution.outcome import Status
 from braidlog.app.execution.state import State
 from braidlog.app.procedure import Procedure
 
-__all__ = ["RESULT_BYTES_MAX", "Ran", "evaluate", "failed"]
-
 RESULT_BYTES_MAX: Final = 1 << 20
 """A larger result fails its command. Part of what a command is: fixed for ever."""
 

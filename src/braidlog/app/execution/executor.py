@@ -40,8 +40,6 @@ from braidlog.app.fingerprint import EnvironmentRule, check
 from braidlog.app.procedure import Procedure
 from braidlog.errors import CorruptionError, InvalidArgumentError, LogError
 
-__all__ = ["Executor"]
-
 # Idle partitions store their position at least every so many records, so that opening
 # reads no more than these again.
 _BEHIND_MAX: Final = 100_000

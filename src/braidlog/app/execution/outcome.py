@@ -16,16 +16,6 @@ import msgspec
 
 from braidlog.app.determinism.codec import encode
 
-__all__ = [
-    "COMPONENTS",
-    "Outcome",
-    "Status",
-    "bytes_of_changes",
-    "difference",
-    "digest_of",
-    "status_of",
-]
-
 COMPONENTS: Final = ("status", "changes", "result", "draws", "times asked for")
 
 _HASH_BYTES: Final = 16

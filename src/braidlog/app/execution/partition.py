@@ -9,8 +9,6 @@ from braidlog.app.determinism.codec import decode
 from braidlog.app.errors import DivergedError
 from braidlog.app.execution.state import PartitionState, Saved, StoredResult
 
-__all__ = ["Partition", "PendingEffects"]
-
 
 class PendingEffects(NamedTuple):
     """What a command on several partitions did, kept for those that may lack it."""

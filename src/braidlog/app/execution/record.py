@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Protocol
 
-__all__ = ["RecordLike"]
-
 
 class RecordLike(Protocol):
     """What the executor needs of a record."""

@@ -16,8 +16,6 @@ from typing import Final, TypeVar
 
 from braidlog.app.errors import StepBudgetError
 
-__all__ = ["DRAWS_MAX", "Draws"]
-
 T = TypeVar("T")
 
 _BLOCK: Final = struct.Struct("<8Q")

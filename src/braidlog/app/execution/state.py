@@ -15,8 +15,6 @@ from typing import Any, NamedTuple, Protocol
 
 from braidlog.errors import LogError
 
-__all__ = ["PartitionState", "Progress", "Saved", "State", "StoredResult", "View"]
-
 
 class StoredResult(NamedTuple):
     """The result of a call, kept for retries, under the position of its command."""

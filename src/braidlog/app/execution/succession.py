@@ -19,8 +19,6 @@ from typing import Final
 
 from braidlog.errors import InvalidArgumentError
 
-__all__ = ["AFTER_S", "BEAT_S", "Sign", "Succession", "View"]
-
 BEAT_S: Final = 2.0
 """So often the active host shows that it is there."""
 AFTER_S: Final = 30.0

@@ -30,8 +30,6 @@ from braidlog.app.host.role import Role
 from braidlog.app.host.watchdog import WATCHDOG_S, Watchdog
 from braidlog.app.log.source import CommandLog
 
-__all__ = ["Aborter", "ReadAhead"]
-
 _log = logging.getLogger(__name__)
 
 _ROUND: Final = 1024

@@ -13,8 +13,6 @@ from braidlog.app.execution.outcome import Outcome
 from braidlog.errors import DeadlineError
 from braidlog.store.arguments import checked_timeout
 
-__all__ = ["CallTable", "PendingCall", "Waiter", "late", "unknown"]
-
 
 class Waiter(Protocol):
     """Somebody who waits for an outcome."""

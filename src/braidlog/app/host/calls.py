@@ -19,8 +19,6 @@ from braidlog.app.host.call_table import CallTable, Waiter, unknown
 from braidlog.app.log.source import CommandLog
 from braidlog.errors import UnavailableError
 
-__all__ = ["Calls", "Deadline"]
-
 
 class Deadline(Protocol):
     """How long somebody waits at a gate."""

@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from braidlog.app.caller.caller import Caller
     from braidlog.client.client import AsyncClient
 
-__all__ = ["ClusterHost", "open_cluster_host"]
-
 _STATE: Final = "state"
 _SNAPSHOTS: Final = "snapshots"
 _COPY: Final = "copy"

@@ -25,8 +25,6 @@ from braidlog.app.procedure import Procedure
 from braidlog.errors import DeadlineError, LogError
 from braidlog.store.arguments import checked_timeout
 
-__all__ = ["Computing", "EffectCalls"]
-
 # Effects are computed again when others were faster, at most so often.
 _ATTEMPTS: Final = 64
 

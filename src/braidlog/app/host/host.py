@@ -35,8 +35,6 @@ from braidlog.paths import local_path
 from braidlog.store.arguments import checked_timeout
 from braidlog.store.threads import close_in_thread, in_thread
 
-__all__ = ["AsyncHost", "Host", "beside", "open_host"]
-
 _LOG: Final = "log"
 _STATE: Final = "state"
 _SNAPSHOTS: Final = "snapshots"

@@ -11,8 +11,6 @@ from braidlog.app.execution.succession import BEAT_S
 from braidlog.errors import LogError
 from braidlog.store.threads import start_thread
 
-__all__ = ["LEASE_S", "SNAPSHOT_LEASE_S", "CursorLease", "Keeping"]
-
 _log = logging.getLogger(__name__)
 
 _EVERY_S: Final = 10.0

@@ -20,8 +20,6 @@ from braidlog.store.threads import start_thread
 if TYPE_CHECKING:
     from braidlog.app.host.runner import Runner
 
-__all__ = ["Promoter", "Seeing"]
-
 _log = logging.getLogger(__name__)
 
 _AGAIN_S: Final = 1.0

@@ -11,8 +11,6 @@ from braidlog.app.host.role import Role
 from braidlog.app.log.source import CommandLog
 from braidlog.errors import TooLargeError, UnavailableError
 
-__all__ = ["OUTCOMES", "Reporter"]
-
 _log = logging.getLogger(__name__)
 
 OUTCOMES: Final = 1024

@@ -9,8 +9,6 @@ from braidlog.app.log.source import CommandLog
 from braidlog.app.procedure import Procedure
 from braidlog.errors import FencedError, NotReadyError
 
-__all__ = ["Role"]
-
 
 class Role:
     """The role of one host. Not safe by itself where the log is being applied."""

@@ -58,8 +58,6 @@ from braidlog.errors import (
 from braidlog.store.arguments import checked_timeout
 from braidlog.store.threads import start_thread
 
-__all__ = ["Runner"]
-
 _log = logging.getLogger(__name__)
 
 # Records executed with one commit: enough to make it cheap, few enough to answer soon.

@@ -17,8 +17,6 @@ from typing import Final, Self
 from braidlog.app.errors import GiveUp
 from braidlog.store.threads import start_thread
 
-__all__ = ["WATCHDOG_S", "Watchdog"]
-
 WATCHDOG_S: Final = 10.0
 """What a command may take, unless a host is told otherwise."""
 

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from braidlog._native import Record
     from braidlog.store.cursor import StoredCursor
 
-__all__ = ["ClusteredLog"]
-
 _log = logging.getLogger(__name__)
 
 # Chunks that were read ahead; one is a batch of the log, of 1 MiB unless set otherwise.

@@ -15,8 +15,6 @@ from typing import Final, Protocol
 
 from braidlog.app.execution.succession import Sign
 
-__all__ = ["HOST", "SNAPSHOT", "KnownHost", "Row", "counting", "known", "signs"]
-
 HOST: Final = "app-"
 SNAPSHOT: Final = "snapshot-"
 

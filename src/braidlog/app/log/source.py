@@ -17,8 +17,6 @@ from braidlog.sources.plan import Bounds, extents_of, plan_bytes
 from braidlog.store.internals import end_waits, pinned, usable_bytes
 from braidlog.store.store import open_store
 
-__all__ = ["LOG_NAME", "CommandLog", "EmbeddedLog", "TrimmableLog"]
-
 LOG_NAME: Final = "commands"
 """Of the log in the directory of an application."""
 

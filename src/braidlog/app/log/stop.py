@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterator
 
 from braidlog.errors import ClosedError
 
-__all__ = ["Stop"]
-
 
 class Stop:
     """Ends the opening of a host from another thread, or from a signal handler.

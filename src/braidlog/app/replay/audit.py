@@ -20,8 +20,6 @@ from braidlog.app.state.read_only import look
 from braidlog.app.state.sqlite import database_path
 from braidlog.paths import local_path
 
-__all__ = ["Audit", "Finding", "Seen", "compare", "look_at", "replay_and_compare"]
-
 
 @dataclass(frozen=True, slots=True)
 class Seen:

@@ -17,8 +17,6 @@ from braidlog.errors import CorruptionError
 from braidlog.paths import local_path
 from braidlog.sources.directory import DirectorySource
 
-__all__ = ["Input", "commands_of", "readable"]
-
 
 class Input(Protocol):
     """What replay needs of a `LogSource`: its records, as often as it takes."""

@@ -26,8 +26,6 @@ from braidlog.app.execution.entries import (
 from braidlog.app.execution.epochs import Aborts, Terms
 from braidlog.app.execution.record import RecordLike
 
-__all__ = ["Survey", "groups_of"]
-
 
 @dataclass(slots=True)
 class Survey:

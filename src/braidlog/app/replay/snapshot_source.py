@@ -19,8 +19,6 @@ from braidlog.app.replay.audit import Seen
 from braidlog.app.state.sqlite import SqliteState
 from braidlog.errors import CorruptionError
 
-__all__ = ["SnapshotStart", "SnapshotStarts"]
-
 _log = logging.getLogger(__name__)
 _FACTS: Final = "snapshot.cbor"
 _HASH_BYTES: Final = 16

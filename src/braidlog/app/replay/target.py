@@ -24,8 +24,6 @@ from braidlog.app.execution.definition import ApplicationDefinition
 from braidlog.app.state.sqlite import SqliteState
 from braidlog.errors import AlreadyExistsError, CorruptionError, InvalidArgumentError
 
-__all__ = ["Target"]
-
 _MARK: Final = "replay.json"
 _ASIDE: Final = f"{_MARK}.new"
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")

@@ -14,8 +14,6 @@ from braidlog.app.serve.status import HostStatus, replay_seconds
 # 0: open, 1: a snapshot is asked for, 2: calls are refused.
 LEVELS: Final = ("open", "snapshot", "full")
 
-__all__ = ["HostCollector"]
-
 
 class HostCollector(Collector):
     """Turns the status of a host into metrics."""

@@ -30,8 +30,6 @@ from braidlog.store.threads import close_in_thread, in_thread
 from braidlog.wire.messages import AppStatus
 from braidlog.wire.server import ServerSettings
 
-__all__ = ["HostServer", "ServeSettings", "run"]
-
 _log = logging.getLogger(__name__)
 
 _POLL_S: Final = 0.02

@@ -48,8 +48,6 @@ from braidlog.wire.messages import (
 )
 from braidlog.wire.roles import Role
 
-__all__ = ["CallServer"]
-
 _log = logging.getLogger(__name__)
 
 _THREADS: Final = 8

@@ -14,8 +14,6 @@ from braidlog.wire.messages import SnapshotProgress, TakeSnapshot
 if TYPE_CHECKING:
     from braidlog.app.host.host import Host
 
-__all__ = ["SnapshotJobs"]
-
 # An answer comes after so long even if the snapshot is not there.
 _WAIT_S: Final = 0.5
 

@@ -10,8 +10,6 @@ from braidlog.app.snapshots.files import Snapshot
 from braidlog.app.snapshots.snapshotter import SnapshotStatus
 from braidlog.wire.messages import AppStatus
 
-__all__ = ["HostStatus", "replay_seconds", "row", "status_of"]
-
 _LAG_MAX = 10_000
 """A host that is further behind than this is not ready."""
 

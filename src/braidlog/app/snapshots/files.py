@@ -30,8 +30,6 @@ from braidlog.app.errors import SnapshotDamagedError
 from braidlog.app.execution.state import PartitionState, State, View
 from braidlog.errors import CorruptionError, LogError, NewerFormatError
 
-__all__ = ["Image", "Progress", "Snapshot", "SnapshotFiles", "close_all", "views_of"]
-
 _FORMAT: Final = 1
 _FACTS: Final = "snapshot.cbor"
 _NEW: Final = "new"

@@ -6,8 +6,6 @@ from typing import Protocol
 
 from braidlog.app.snapshots.files import Image
 
-__all__ = ["HostRole", "LiveState"]
-
 
 class HostRole(Protocol):
     """Whether the host may trim the log."""

@@ -18,8 +18,6 @@ from typing import Final
 
 from braidlog.errors import InvalidArgumentError
 
-__all__ = ["Level", "Meter", "Schedule", "SnapshotSettings", "judge", "reach"]
-
 # Samples of the meter are this many bytes apart: an error nobody minds.
 _SAMPLE_BYTES: Final = 1 << 18
 # A log that is bounded itself: when to ask, and when to refuse, as parts of its bound.

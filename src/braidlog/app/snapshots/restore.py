@@ -17,8 +17,6 @@ from braidlog.app.execution.state import State
 from braidlog.app.snapshots.files import Snapshot, SnapshotFiles
 from braidlog.errors import CorruptionError, TrimmedError
 
-__all__ = ["forget_restore", "position_of", "restore_if_needed", "usable"]
-
 _log = logging.getLogger(__name__)
 _MARKER: Final = "RESTORING"
 

@@ -47,8 +47,6 @@ from braidlog.app.snapshots.restore import usable
 from braidlog.errors import ClosedError, LogError
 from braidlog.store.threads import start_thread
 
-__all__ = ["Gauge", "SnapshotStatus", "Snapshotter"]
-
 _log = logging.getLogger(__name__)
 
 # What a record has in the log beside its value, about.

@@ -33,15 +33,6 @@ from braidlog.errors import (
 )
 from braidlog.wire.messages import FetchSnapshot, SnapshotPart
 
-__all__ = [
-    "PART_BYTES_MAX",
-    "Progress",
-    "StateCopies",
-    "file_of",
-    "make_state",
-    "take_copy",
-]
-
 _log = logging.getLogger(__name__)
 
 Progress = Callable[[int, int], None]

@@ -7,8 +7,6 @@ from typing import Any, Final, NoReturn
 from braidlog.app.execution.state import Progress, Saved, StoredResult, View
 from braidlog.errors import InvalidArgumentError
 
-__all__ = ["AbsentPartition"]
-
 _MSG: Final = "this partition is not replayed here"
 
 

@@ -18,16 +18,6 @@ import apsw
 
 from braidlog.errors import InvalidArgumentError
 
-__all__ = [
-    "PREFIX",
-    "Change",
-    "Shape",
-    "apply_change",
-    "hook_of",
-    "quoted",
-    "shapes_of",
-]
-
 PREFIX: Final = "braidlog_"
 """Tables of ours in the same database."""
 

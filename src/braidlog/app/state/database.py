@@ -18,16 +18,6 @@ from braidlog.app.state import sql_rules
 from braidlog.app.state.changes import Change, Shape, quoted
 from braidlog.app.state.failures import FAILURES, breakage_at
 
-__all__ = [
-    "STEPS_MAX",
-    "Database",
-    "DatabaseView",
-    "Guarded",
-    "Reader",
-    "content_hash",
-    "rows_hash",
-]
-
 STEPS_MAX: Final = 2_000_000
 """Statements, rows read and rows changed of one command on one partition. Part of what
 a command is: fixed for ever."""

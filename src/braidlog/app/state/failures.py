@@ -16,8 +16,6 @@ import apsw
 from braidlog.app.errors import ExecutionError, StateDamagedError
 from braidlog.errors import LogError, UnavailableError
 
-__all__ = ["FAILURES", "breakage_at", "explained"]
-
 FAILURES: Final = (
     MemoryError,
     apsw.BusyError,

@@ -20,8 +20,6 @@ from braidlog.app.state.database import DatabaseView, Reader, content_hash
 from braidlog.app.state.failures import breakage_at
 from braidlog.errors import CorruptionError, NotFoundError
 
-__all__ = ["HASHED", "OWN", "copy_of", "hash_of", "look"]
-
 # Of our tables the results count for the state hash: they decide what a retry gets.
 HASHED: Final = (f"SELECT * FROM {PREFIX}results ORDER BY position",)
 # The others are another on each host, but a copy has to have them as they are here.

@@ -16,8 +16,6 @@ from braidlog.app.errors import DeterminismError
 from braidlog.app.state.changes import PREFIX
 from braidlog.errors import InvalidArgumentError
 
-__all__ = ["authorize", "check_schema", "check_statement"]
-
 # Functions whose value is no function of arguments and state, or depends on what this
 # connection did before the command.
 _FUNCTIONS: Final = frozenset(

@@ -41,8 +41,6 @@ from braidlog.errors import (
     UnavailableError,
 )
 
-__all__ = ["SqlitePartition", "SqliteState", "database_path"]
-
 _TABLES: Final = f"""
 CREATE TABLE {PREFIX}progress(id INTEGER PRIMARY KEY CHECK (id = 0), value BLOB);
 CREATE TABLE {PREFIX}results(

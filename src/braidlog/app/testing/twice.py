@@ -40,8 +40,6 @@ from braidlog.app.procedure import bind
 from braidlog.app.state.sqlite import SqliteState
 from braidlog.errors import InvalidArgumentError
 
-__all__ = ["NotRepeatedError", "TwoRuns", "run_twice"]
-
 _BEGIN_US: Final = 1_700_000_000_000_000
 _PARTS: Final = 3
 _TIMEOUT_S: Final = 120

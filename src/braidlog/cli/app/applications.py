@@ -45,8 +45,6 @@ if TYPE_CHECKING:
     from braidlog.app.caller.caller import Caller
     from braidlog.app.log.stop import Stop
 
-__all__ = ["app", "calling", "load", "opened"]
-
 _NEGATIVE = re.compile(r"-\d+(\.\d+)?([eE][+-]?\d+)?")
 _NOBODY = "check --hosts or BRAIDLOG_HOSTS; `braidlog app run` starts a host"
 

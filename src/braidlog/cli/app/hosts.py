@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from braidlog.app.log.cursors import KnownHost
     from braidlog.client.blocking import ClusterLog
 
-__all__ = ["forget", "hosts"]
-
 _LIST = "`braidlog app hosts --log {log}` lists them"
 
 

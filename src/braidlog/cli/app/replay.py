@@ -50,8 +50,6 @@ if TYPE_CHECKING:
     from braidlog.sources.dead import Cut, DeadSource, Lacks
     from braidlog.sources.source import LogSource
 
-__all__ = ["replay_", "verify"]
-
 
 def _partitions(_: click.Context, __: click.Parameter, text: str | None) -> Any:
     """Return the numbers of ``0-3,7``."""

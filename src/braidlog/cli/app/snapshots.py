@@ -15,8 +15,6 @@ from braidlog.cli.command.session import Session
 from braidlog.cli.terminal.output import line
 from braidlog.cli.terminal.progress import meter
 
-__all__ = ["snapshot"]
-
 
 @click.command(cls=HostsCommand)
 @click.argument("target", type=DIRECTORY, required=False)

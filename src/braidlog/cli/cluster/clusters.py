@@ -19,9 +19,6 @@ from braidlog.cli.terminal.text import counted
 if TYPE_CHECKING:
     from braidlog.wire.messages import Metadata
 
-__all__ = ["cluster", "find_node", "node"]
-
-
 _LOOK_S: Final = 0.2
 """Between two looks at a cluster that is waited for."""
 

@@ -12,18 +12,6 @@ if TYPE_CHECKING:
     from braidlog.client.connection.look import Look
     from braidlog.wire.messages import LogInfo, Metadata, NodeInfo, StreamInfo
 
-__all__ = [
-    "OK",
-    "described",
-    "lacks",
-    "leaderless",
-    "log_row",
-    "looked",
-    "node_row",
-    "node_rows",
-    "stream_rows",
-]
-
 OK: Final = health.OK
 _REASONS_MAX: Final = 50
 

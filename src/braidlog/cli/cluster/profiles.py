@@ -16,8 +16,6 @@ import click
 
 from braidlog.errors import InvalidArgumentError
 
-__all__ = ["PROFILES", "Ports", "node_settings"]
-
 Settings = dict[str, dict[str, Any]]
 
 PROFILES: Final[Mapping[str, Settings]] = {

@@ -24,8 +24,6 @@ from braidlog.store.threads import no_thread
 if TYPE_CHECKING:
     from braidlog.wire.messages import Metadata
 
-__all__ = ["BRAID_SAMPLES", "Sample", "Sampler", "Statuses", "status_urls"]
-
 BRAID_SAMPLES: Final = 32
 """How many of the last samples a braid shows."""
 

@@ -26,8 +26,6 @@ from braidlog.cli.command.session import Session, stopped_by_signals
 from braidlog.cli.terminal.output import line, message, rows
 from braidlog.errors import LockedError
 
-__all__ = ["serve", "up"]
-
 _WATCH_S: Final = 0.2
 
 

@@ -18,8 +18,6 @@ from braidlog.cli.terminal.output import line, message, rows
 if TYPE_CHECKING:
     from braidlog.client import Client
 
-__all__ = ["stream"]
-
 
 @click.group(cls=group_of(ClusterCommand))
 def stream() -> None:

@@ -18,8 +18,6 @@ from braidlog.cli.command.session import Session
 from braidlog.cli.terminal.output import line, message
 from braidlog.errors import AlreadyExistsError
 
-__all__ = ["token"]
-
 _ROLES = ["read", "append", "admin", "peer"]
 _ONLY_THE_OWNER = 0o600
 

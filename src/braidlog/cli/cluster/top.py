@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
     Metadatas: TypeAlias = Callable[[], Metadata | None]
 
-__all__ = ["after", "frame", "hosts", "top"]
-
 _PATIENCE_S: Final = 3.0
 """How long a look may take; an election is over in less."""
 _WIDTH_MAX: Final = 4096

@@ -19,18 +19,6 @@ from braidlog.cli.command.parameters import DIRECTORY, FILE
 from braidlog.cli.command.session import Session
 from braidlog.cli.command.target import Target, token_of
 
-__all__ = [
-    "ClusterCommand",
-    "Command",
-    "EitherCommand",
-    "HostsCommand",
-    "LocalCommand",
-    "NodeCommand",
-    "PlainCommand",
-    "command",
-    "group_of",
-]
-
 _DATA = Path("data")
 _TOO_MANY = re.compile(r"Got unexpected extra arguments? \((.*)\)", re.DOTALL)
 

@@ -9,27 +9,6 @@ import click
 
 from braidlog import errors
 
-__all__ = [
-    "BROKEN_PIPE",
-    "CORRUPTION",
-    "FAILURE",
-    "INTERRUPTED",
-    "KNOWN",
-    "LOCKED",
-    "LOG_FULL",
-    "NOT_FOUND",
-    "OUT_OF_RANGE",
-    "REFUSED",
-    "SIGNALS",
-    "USAGE",
-    "WAIT",
-    "Failure",
-    "Problem",
-    "described",
-    "explain",
-    "interrupted",
-]
-
 FAILURE = 1
 USAGE = 2
 NOT_FOUND = 3

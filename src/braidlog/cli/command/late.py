@@ -12,8 +12,6 @@ from typing import Any, Final
 
 import click
 
-__all__ = ["LateGroup"]
-
 _PACKAGE: Final = "braidlog.cli"
 
 

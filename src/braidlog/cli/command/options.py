@@ -9,20 +9,6 @@ import click
 
 from braidlog.cli.command import parameters
 
-__all__ = [
-    "app_option",
-    "archive_options",
-    "environment_option",
-    "from_zero_option",
-    "hole_option",
-    "host_option",
-    "interval_option",
-    "outcomes_option",
-    "raw_option",
-    "snapshots_option",
-    "yes_option",
-]
-
 Decorator: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 

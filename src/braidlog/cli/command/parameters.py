@@ -18,31 +18,6 @@ import click
 from braidlog.errors import InvalidArgumentError
 from braidlog.paths import local_path
 
-__all__ = [
-    "COUNT",
-    "DIRECTORY",
-    "FILE",
-    "FOLDER",
-    "NODE",
-    "OFFSET",
-    "POSITION",
-    "SEGMENT",
-    "STREAMS",
-    "LocalPath",
-    "Whole",
-    "delimiter",
-    "duration",
-    "lease",
-    "microseconds",
-    "retention",
-    "retention_bytes",
-    "seconds",
-    "seconds_or_off",
-    "settings",
-    "size",
-    "timestamp",
-]
-
 
 class Whole(click.ParamType):  # type: ignore[type-arg]
     """A whole number from `low` to `high`, both included."""

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     Logs: TypeAlias = braidlog.Store | Client
     Log: TypeAlias = braidlog.Log | ClusterLog
 
-__all__ = ["NO_HOLES", "Session", "stdin", "stopped_by_signals"]
-
 NO_HOLES: Final = (
     "--skip-holes is for data directories only: nodes have no declared holes"
 )

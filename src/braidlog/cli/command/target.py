@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from braidlog.client import Client
     from braidlog.client.connection.look import Look
 
-__all__ = ["Target", "probe", "token_of"]
-
 _PROBE_S: Final = 1.5
 _PROBES_MAX: Final = 16
 _HINT: Final = (

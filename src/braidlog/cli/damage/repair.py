@@ -19,8 +19,6 @@ from braidlog.cli.terminal.output import facts, line, message, plain, rows
 from braidlog.cli.terminal.progress import meter
 from braidlog.cli.terminal.text import counted, human_bytes
 
-__all__ = ["repair", "verify"]
-
 
 @command()
 def verify(session: Session) -> None:

@@ -49,8 +49,6 @@ from braidlog.node.rescue.ring import FILE_NAME, read_ring, write_locked
 if TYPE_CHECKING:
     from braidlog.metarepo.succession import Recovered
 
-__all__ = ["rescue"]
-
 
 @command(kind=LocalCommand)
 @click.argument(

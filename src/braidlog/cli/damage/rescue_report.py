@@ -20,8 +20,6 @@ from braidlog.faultlog import (
 if TYPE_CHECKING:
     from braidlog.metarepo.succession import Copy, Recovered
 
-__all__ = ["STUCK", "Found", "names", "show", "stuck_nodes", "summary", "unneeded"]
-
 STUCK: Final = (
     "pass an undamaged copy of the directory. If there is none, leave "
     "it out; --lost NODE shows what giving it up may lose"

@@ -25,8 +25,6 @@ from braidlog.cli.terminal.records import encoder, escape, json_value
 from braidlog.cli.terminal.text import counted, human_bytes
 from braidlog.errors import BeyondEndError
 
-__all__ = ["export"]
-
 if TYPE_CHECKING:
     import pyarrow as pa
 

@@ -19,8 +19,6 @@ from typing import Any, Literal, NoReturn, TypeAlias, TypeVar, cast
 
 from braidlog.cli.command.parameters import microseconds
 
-__all__ = ["UNITS", "Fields", "Item", "Micros", "Row", "row_of"]
-
 UNITS = {"s": (1_000_000, 1), "ms": (1000, 1), "us": (1, 1), "ns": (1, 1000)}
 
 Item: TypeAlias = bytes | Mapping[str, Any]

@@ -27,8 +27,6 @@ from braidlog.types import Producer
 if TYPE_CHECKING:
     from braidlog.cli.command.session import Log, Logs
 
-__all__ = ["import_"]
-
 # A batch this large is written in one go; some of them in flight hide the syncs.
 _BATCH_BYTES = 1 << 20
 _BATCHES_IN_FLIGHT = 8

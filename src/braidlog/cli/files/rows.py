@@ -19,8 +19,6 @@ from braidlog.cli.files.fields import Fields, Item, Micros, Row, row_of
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["FORMATS", "format_of", "rows_of"]
-
 FORMATS = ("jsonl", "csv", "parquet")
 
 _BLOCK_BYTES = 1 << 20

@@ -22,8 +22,6 @@ from braidlog.errors import LogError
 if TYPE_CHECKING:
     from braidlog.cli.command.session import Log
 
-__all__ = ["append", "groups"]
-
 # One read takes what is there, so that a slow producer's lines are durable at once and
 # a fast one's go in large batches.
 _READ_BYTES = 1 << 20

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     Cursor: TypeAlias = braidlog.Cursor | ClusterCursor
 
-__all__ = ["cursor"]
-
 
 @click.group(cls=group_of(EitherCommand))
 def cursor() -> None:

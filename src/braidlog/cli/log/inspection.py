@@ -14,8 +14,6 @@ from braidlog.cli.command.commands import Command, group_of
 from braidlog.cli.command.session import Session
 from braidlog.cli.terminal.output import facts, rows
 
-__all__ = ["inspect"]
-
 
 @click.group(cls=group_of(Command))
 def inspect() -> None:

@@ -18,8 +18,6 @@ from braidlog.errors import AlreadyExistsError
 if TYPE_CHECKING:
     from braidlog.cli.command.session import Logs
 
-__all__ = ["log"]
-
 
 @click.group(cls=group_of(EitherCommand))
 def log() -> None:

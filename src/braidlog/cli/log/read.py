@@ -16,8 +16,6 @@ from braidlog.cli.command.options import archive_options, hole_option
 from braidlog.cli.command.session import NO_HOLES, Session
 from braidlog.cli.terminal.records import encoder
 
-__all__ = ["read", "tail"]
-
 
 def layout_options(function: Callable[..., None]) -> Callable[..., None]:
     """Add the options that say how a record is printed."""

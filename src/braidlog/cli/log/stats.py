@@ -11,8 +11,6 @@ from braidlog.cli.command.session import Session
 from braidlog.cli.terminal.output import facts, plain, rows
 from braidlog.cli.terminal.text import clock, human_bytes
 
-__all__ = ["stats"]
-
 
 @command()
 @click.argument("log", required=False)

@@ -12,8 +12,6 @@ from braidlog.cli.command.session import Session
 from braidlog.cli.terminal.output import line, message
 from braidlog.cli.terminal.text import counted
 
-__all__ = ["trim"]
-
 
 @command(kind=EitherCommand)
 @click.argument("log")

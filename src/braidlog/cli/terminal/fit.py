@@ -14,8 +14,6 @@ from rich.console import Console, Group, RenderableType
 from rich.measure import Measurement
 from rich.table import Table
 
-__all__ = ["fitted"]
-
 _TABLES: Final = ("streams", "logs", "hosts", "nodes")
 _NAMES: Final = {"log", "application"}
 _FINE: Final = {"ok", "up", True, None}

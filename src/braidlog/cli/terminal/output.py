@@ -18,8 +18,6 @@ import click
 from braidlog.cli.command.session import Session
 from braidlog.cli.terminal.text import printable
 
-__all__ = ["Shown", "facts", "forget", "line", "message", "plain", "rows"]
-
 Shown: TypeAlias = Callable[[dict[str, Any]], Mapping[str, Any]]
 """Makes of an object for programs what a person sees of it."""
 

@@ -16,8 +16,6 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-__all__ = ["Meter", "meter"]
-
 
 class Meter:
     """How far one piece of work has come."""

@@ -15,8 +15,6 @@ from typing import Any, Literal, TypeAlias
 import braidlog
 from braidlog.cli.terminal.text import clock, printable
 
-__all__ = ["Binary", "Encoder", "encoder", "escape", "json_value", "record_object"]
-
 Binary: TypeAlias = Literal["base64", "hex"]
 Encoder: TypeAlias = "Callable[[braidlog.Record], bytes]"
 

@@ -9,8 +9,6 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-__all__ = ["print_table"]
-
 
 def print_table(
     columns: Mapping[str, Sequence[str]], to_right: Collection[str]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-__all__ = ["clock", "counted", "human_bytes", "human_duration", "printable"]
-
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DURATIONS_MS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000}
 

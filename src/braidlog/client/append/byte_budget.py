@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
-__all__ = ["ByteBudget"]
-
 
 class ByteBudget:
     """So many bytes, given out first come, first served."""

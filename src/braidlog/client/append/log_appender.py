@@ -31,8 +31,6 @@ from braidlog.store.arguments import (
 from braidlog.store.catalog import LogOptions
 from braidlog.types import Producer
 
-__all__ = ["LogAppender"]
-
 # No producer gets this far, so the primary must refuse it and say what comes next. The
 # core has no number for what would follow a greater one.
 _SEQUENCE_NEVER: Final = (1 << 62) - 3

@@ -8,8 +8,6 @@ from braidlog.client.append.rows import Row
 from braidlog.client.batches import Columns
 from braidlog.types import Headers
 
-__all__ = ["OpenPiece", "Piece"]
-
 
 class Piece:
     """Records on their way into one batch."""

@@ -47,8 +47,6 @@ from braidlog.errors import (
 )
 from braidlog.types import Producer
 
-__all__ = ["Entry", "Outgoing", "ProducerLimits", "StreamProducer"]
-
 T = TypeVar("T")
 
 

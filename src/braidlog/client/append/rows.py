@@ -22,8 +22,6 @@ from braidlog.types import Headers, HeadersLike
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["Row", "Rows", "size_of"]
-
 Row: TypeAlias = tuple[bytes, bytes | None, int, Headers]
 """Value, key, timestamp and headers."""
 

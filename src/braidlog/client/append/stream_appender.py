@@ -29,8 +29,6 @@ from braidlog.errors import (
 from braidlog.types import Compression
 from braidlog.wire.messages import Append, Appended
 
-__all__ = ["Records", "StreamAppender"]
-
 Waiter: TypeAlias = "asyncio.Future[int]"
 Records: TypeAlias = Entry[Waiter]
 

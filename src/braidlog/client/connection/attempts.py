@@ -9,8 +9,6 @@ from typing import Any, Final, TypeVar
 from braidlog.client.retry import Verdict, verdict_of
 from braidlog.errors import ConnectionLostError, DeadlineError, LogError, NotReadyError
 
-__all__ = ["UNREACHED", "Said", "first_of", "shared"]
-
 _T = TypeVar("_T")
 
 UNREACHED: Final = "Check the addresses, and whether the nodes are running"

@@ -32,8 +32,6 @@ from braidlog.wire.commands import Command, encode_checked
 from braidlog.wire.messages import Execute, Executed, GetMetadata, Message, Metadata
 from braidlog.wire.results import Refused, Result, decode_result
 
-__all__ = ["Cluster"]
-
 _CALL_BYTES: Final = 16
 _WATCHERS: Final = 2
 """Nodes that are asked for news at a time: one of them may hang."""

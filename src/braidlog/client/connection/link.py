@@ -8,8 +8,6 @@ from typing import Protocol, TypeAlias
 
 from braidlog.wire.messages import Message
 
-__all__ = ["Answer", "Connector", "Link"]
-
 Answer: TypeAlias = tuple[Message, memoryview]
 """The message of an answer and its payload."""
 

@@ -10,8 +10,6 @@ from braidlog.client.connection.link import Answer, Connector, Link
 from braidlog.errors import ClosedError, ConnectionLostError, DeadlineError, LogError
 from braidlog.wire.messages import Message
 
-__all__ = ["Links"]
-
 
 class Links:
     """One connection to each address; all who ask for one share it."""

@@ -20,8 +20,6 @@ from braidlog.client.retry import Verdict, verdict_of
 from braidlog.errors import LogError, RemoteProtocolError
 from braidlog.wire.messages import GetMetadata, Metadata
 
-__all__ = ["Look", "look"]
-
 _PAUSE_S: Final = 0.05
 _HEDGE_S: Final = 0.2
 _NODES_MAX: Final = 64

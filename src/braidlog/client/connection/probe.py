@@ -13,8 +13,6 @@ from typing import Final
 from braidlog.errors import ForeignPeerError
 from braidlog.wire.foreign import FIRST_BYTES, foreign
 
-__all__ = ["CLIENT_HELLO", "NO_TLS", "check_listener"]
-
 NO_TLS: Final = frozenset(
     {"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST", "UNKNOWN_PROTOCOL"}
 )

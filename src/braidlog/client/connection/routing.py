@@ -31,16 +31,6 @@ from braidlog.wire.messages import (
     StreamStatus,
 )
 
-__all__ = [
-    "KEY_STREAMS",
-    "PORT",
-    "RoundRobin",
-    "Routes",
-    "parse_seeds",
-    "replicas_there",
-    "stream_index",
-]
-
 PORT: Final = 7400
 """Where a node listens if nothing else is said."""
 

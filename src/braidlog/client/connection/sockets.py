@@ -31,8 +31,6 @@ from braidlog.wire.events import (
 )
 from braidlog.wire.messages import Hello, Message
 
-__all__ = ["SocketLink", "socket_connector"]
-
 _GOODBYE_S: Final = 1.0
 _SILENCE_S: Final = 1.0
 """A node says something to a `Hello` much sooner."""

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from braidlog.archive import Archive
     from braidlog.archive.seam import Piece
 
-__all__ = ["ArchivedReading", "Wanted", "stepwise"]
-
 T = TypeVar("T")
 
 Wanted: TypeAlias = tuple[bytes | None, int | None, int | None]

@@ -20,8 +20,6 @@ from typing import Final
 
 from braidlog.client.read.merge import Span
 
-__all__ = ["Windows"]
-
 # The first window has few records: often only the last ones are wanted.
 _FIRST_RECORDS: Final = 64
 _RECORDS_MAX: Final = 1 << 17

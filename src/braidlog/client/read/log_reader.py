@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 
     from braidlog._native import Record
 
-__all__ = ["LogReader", "matches"]
-
 # Enough to learn that something is there.
 _LOOK_BYTES: Final = 1
 # Read at a time on the way back, and the least that a stream is asked for.

@@ -25,8 +25,6 @@ from dataclasses import dataclass, field
 from braidlog.errors import CorruptionError, RemoteProtocolError
 from braidlog.wire.messages import Records, Run
 
-__all__ = ["Merge", "MergeGapError", "Span", "Want", "spans_of"]
-
 
 class MergeGapError(CorruptionError):
     """A position is in none of the streams: committed records are missing."""

@@ -19,8 +19,6 @@ from braidlog.errors import (
 )
 from braidlog.wire.messages import Read, Records
 
-__all__ = ["Reading"]
-
 _MILLISECONDS: Final = 1000
 
 

@@ -37,8 +37,6 @@ from braidlog.wire.messages import LogInfo, Read, Records
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["AsyncScan", "StreamExtent"]
-
 _MILLISECONDS: Final = 1000
 # Where in a stream the plan looks how large records are, in parts of its extent.
 _SAMPLES: Final = (0.0, 0.34, 0.67)

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from typing_extensions import Buffer
 
-__all__ = ["Part", "rows_of", "with_places"]
-
 _ADDED: Final = ("stream", "llsn")
 
 

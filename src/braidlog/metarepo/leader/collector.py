@@ -23,8 +23,6 @@ from braidlog.metarepo.machine.state import State, StreamState
 from braidlog.wire.commands import Cut
 from braidlog.wire.messages import LogCut, Report, StreamReport, StreamRun, StreamStatus
 
-__all__ = ["COUNTED", "CUT_RUNS_MAX", "Collector", "NodeReport"]
-
 CUT_RUNS_MAX: Final = 4096
 """Streams in one cut; the rest goes into the next."""
 FORGET_EVERY: Final = 16

@@ -39,8 +39,6 @@ from braidlog.wire.commands import (
     Reconfigure,
 )
 
-__all__ = ["Controller", "ControllerSettings"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerSettings:

@@ -20,8 +20,6 @@ from braidlog.metarepo.machine.state import FaultState, State
 from braidlog.wire.commands import ChangeFaults
 from braidlog.wire.messages import Faults, Recorded
 
-__all__ = ["FaultRecording"]
-
 RESEND_SECONDS: Final = 0.1
 
 _NOTHING: Final = (0, 0)

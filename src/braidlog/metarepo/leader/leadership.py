@@ -44,8 +44,6 @@ from braidlog.wire.commands import Command
 from braidlog.wire.messages import LogCut, Message, Report, StreamReport
 from braidlog.wire.results import Refused, Result
 
-__all__ = ["LOOK_SECONDS", "Leadership", "takers"]
-
 LOOK_SECONDS: Final = 0.1
 """Between looks at all nodes and streams, if nothing happens."""
 

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 
 from braidlog.errors import InvalidArgumentError
 
-__all__ = ["Liveness", "LivenessSettings"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LivenessSettings:

@@ -24,8 +24,6 @@ from braidlog.metarepo.machine.repository import Repository
 from braidlog.metarepo.machine.state import HISTORY_CUTS_MIN, LogState, StreamState
 from braidlog.wire.messages import Commit, Configure, LogCut, Report, StreamReport
 
-__all__ = ["Publisher", "PublisherSettings"]
-
 CUTS_MAX: Final = 256
 REPEATS: Final = 3
 _BROKEN: Final = frozenset({ReplicaState.INVALID, ReplicaState.FAILED})

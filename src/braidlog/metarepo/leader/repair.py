@@ -15,8 +15,6 @@ from braidlog.metarepo.machine.state import REPLICAS_MAX, StreamState
 from braidlog.metarepo.machine.streams import fewest_replicas
 from braidlog.wire.commands import AddLearner, Command, DropLearner, Reconfigure
 
-__all__ = ["Repair"]
-
 
 class Repair:
     """Decides the next change of each stream, from what one look has seen."""

@@ -8,8 +8,6 @@ from braidlog.metarepo.leader.controller import ControllerSettings
 from braidlog.metarepo.leader.liveness import LivenessSettings
 from braidlog.metarepo.leader.publisher import PublisherSettings
 
-__all__ = ["GroupSettings"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSettings:

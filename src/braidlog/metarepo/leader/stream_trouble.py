@@ -5,8 +5,6 @@ from __future__ import annotations
 from braidlog.metarepo.leader.survey import BROKEN, StreamView, Survey
 from braidlog.wire.commands import Command, DropLearner, Reconfigure
 
-__all__ = ["StreamTrouble"]
-
 
 class StreamTrouble:
     """Says of streams what is wrong with them; decides nothing."""

@@ -11,8 +11,6 @@ from braidlog.metarepo.leader.collector import Collector
 from braidlog.metarepo.machine.state import State, StreamState
 from braidlog.wire.messages import StreamReport
 
-__all__ = ["BROKEN", "StreamView", "Survey"]
-
 BROKEN: Final = frozenset({ReplicaState.INVALID, ReplicaState.FAILED})
 
 

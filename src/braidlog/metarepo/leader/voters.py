@@ -14,8 +14,6 @@ from braidlog.raft import Change
 from braidlog.raft.core import Core
 from braidlog.raft.progress import Mode
 
-__all__ = ["next_change"]
-
 LAG_MAX: Final = 256
 """Entries that a learner may lack when it begins to vote."""
 

@@ -36,8 +36,6 @@ from braidlog.wire.commands import OfferReplicas, StoredReplica
 from braidlog.wire.messages import LogCut, StreamConfig, StreamRun
 from braidlog.wire.results import Done
 
-__all__ = ["about", "offer"]
-
 _encoder: Final = msgspec.msgpack.Encoder()
 _decoder: Final = msgspec.msgpack.Decoder(StreamConfig)
 

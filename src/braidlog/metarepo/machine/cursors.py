@@ -18,8 +18,6 @@ from braidlog.wire.commands import (
 )
 from braidlog.wire.results import CursorRow, Cursors, Done
 
-__all__ = ["delete_cursor", "get_cursors", "set_cursor"]
-
 
 def set_cursor(state: State, index: int, command: SetCursor) -> Done:
     """Apply `SetCursor`."""

@@ -25,8 +25,6 @@ from braidlog.wire.commands import Cut
 from braidlog.wire.messages import LogCut, StreamRun, StreamStatus
 from braidlog.wire.results import Committed
 
-__all__ = ["cut", "cuts_since"]
-
 
 def cut(state: State, index: int, command: Cut) -> Committed:
     """Apply `Cut`."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from braidlog.errors import ClosedError
 
-__all__ = ["RepositoryInvariantError", "check"]
-
 
 class RepositoryInvariantError(ClosedError):
     """A rule of the replicated state does not hold: the node has stopped."""

@@ -20,18 +20,6 @@ from braidlog.metarepo.machine.state import FaultState, State, StreamState
 from braidlog.wire.commands import ChangeFaults
 from braidlog.wire.results import Done
 
-__all__ = [
-    "change",
-    "configuration",
-    "first",
-    "forget",
-    "holds",
-    "is_full",
-    "is_listed",
-    "listable",
-    "require_settled",
-]
-
 
 def configuration(faults: FaultState) -> Configuration:
     """Return what the nodes record."""

@@ -27,17 +27,6 @@ from braidlog.metarepo.machine.state import (
 from braidlog.wire.commands import AlterLog, CreateLog, DeleteLog, Trim
 from braidlog.wire.results import Created, Done, Trimmed
 
-__all__ = [
-    "advance",
-    "alter",
-    "create",
-    "delete",
-    "live_pins",
-    "require_log",
-    "require_shape",
-    "trim",
-]
-
 LOG_ID_BYTES = 16
 
 

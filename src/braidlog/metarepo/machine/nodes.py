@@ -16,15 +16,6 @@ from braidlog.metarepo.machine.state import NAME_BYTES_MAX, NODES_MAX, NodeState
 from braidlog.wire.commands import DrainNode, RegisterNode, RemoveNode, SetVoter
 from braidlog.wire.results import Done
 
-__all__ = [
-    "drain",
-    "register",
-    "remove",
-    "require_identity",
-    "require_node",
-    "set_voter",
-]
-
 
 def require_node(state: State, node: int) -> NodeState:
     """Return a node that must be known.

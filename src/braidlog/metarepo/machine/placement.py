@@ -12,8 +12,6 @@ from collections.abc import Collection, Iterable
 from braidlog.errors import InvalidArgumentError, UnavailableError
 from braidlog.metarepo.machine.state import State
 
-__all__ = ["Loads", "place", "require_nodes"]
-
 
 class Loads:
     """How many replicas and primaries each node has."""

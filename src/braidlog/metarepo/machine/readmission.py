@@ -21,8 +21,6 @@ from braidlog.metarepo.machine.state import State
 from braidlog.wire.commands import AdmitNode, ReadmitNode
 from braidlog.wire.results import Done
 
-__all__ = ["admit", "is_free", "readmit"]
-
 
 def readmit(state: State, index: int, command: ReadmitNode) -> Done:
     """Apply `ReadmitNode`."""

@@ -41,8 +41,6 @@ from braidlog.wire import commands
 from braidlog.wire.messages import LogCut, LogInfo, NodeInfo, StreamConfig
 from braidlog.wire.results import Refused, Result, decode_result, encode_result
 
-__all__ = ["Repository"]
-
 _FORMAT: Final = b"BMR1"
 
 # Annotated loosely: each function takes the command that it stands under.

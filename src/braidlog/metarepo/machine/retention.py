@@ -22,8 +22,6 @@ from braidlog.metarepo.machine.streams import require_stream
 from braidlog.wire.commands import Retain
 from braidlog.wire.results import Trimmed
 
-__all__ = ["SIZES_MAX", "retain"]
-
 SIZES_MAX = 32
 """Points that a stream may name."""
 

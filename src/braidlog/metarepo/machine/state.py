@@ -16,30 +16,6 @@ from braidlog.errors import CorruptionError
 from braidlog.wire.commands import OfferReplicas
 from braidlog.wire.messages import LogCut, StreamStatus
 
-__all__ = [
-    "CALLS_MAX",
-    "CALL_BYTES_MAX",
-    "CURSORS_MAX",
-    "EPOCHS_MAX",
-    "HISTORY_CUTS_MAX",
-    "HISTORY_CUTS_MIN",
-    "LOGS_MAX",
-    "NAME_BYTES_MAX",
-    "NODES_MAX",
-    "OPTIONS_BYTES_MAX",
-    "REPLICAS_MAX",
-    "STREAMS_MAX",
-    "STREAMS_OF_LOG_MAX",
-    "CursorState",
-    "FaultState",
-    "LogState",
-    "NodeState",
-    "State",
-    "StreamState",
-    "decode_state",
-    "encode_state",
-]
-
 NODES_MAX: Final = 256
 LOGS_MAX: Final = 4096
 STREAMS_MAX: Final = 32768

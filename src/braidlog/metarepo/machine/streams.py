@@ -28,17 +28,6 @@ from braidlog.wire.commands import (
 from braidlog.wire.messages import StreamStatus
 from braidlog.wire.results import Done, Epoch
 
-__all__ = [
-    "add_learner",
-    "drop_learner",
-    "fewest_replicas",
-    "move",
-    "reconfigure",
-    "require_stream",
-    "seal",
-    "unseal",
-]
-
 
 def require_stream(state: State, stream: int) -> StreamState:
     """Return a stream that must exist.

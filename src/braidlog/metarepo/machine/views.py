@@ -9,8 +9,6 @@ from braidlog.metarepo.machine.state import LogState, State, StreamState
 from braidlog.metarepo.machine.streams import require_stream
 from braidlog.wire.messages import LogInfo, NodeInfo, StreamConfig, StreamInfo
 
-__all__ = ["Judge", "Standing", "config", "logs", "nodes", "streams_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class Standing:

@@ -15,8 +15,6 @@ from braidlog.node.requests.forwarding import Execution
 from braidlog.wire.commands import RegisterNode, encode
 from braidlog.wire.messages import Message
 
-__all__ = ["Registration"]
-
 _log = logging.getLogger(__name__)
 
 _RETRY_S: Final = 0.05

@@ -13,8 +13,6 @@ from braidlog.store.node_store import NodeStore
 from braidlog.wire.commands import OfferReplicas, StoredReplica, encode
 from braidlog.wire.messages import Message
 
-__all__ = ["ReplicaOffer"]
-
 _log = logging.getLogger(__name__)
 
 _PART_BYTES: Final = 256 << 10

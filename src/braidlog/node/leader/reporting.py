@@ -13,8 +13,6 @@ from braidlog.node.peers.links import Peers
 from braidlog.node.repository.route import RepositoryRoute
 from braidlog.wire.messages import Recorded, Report, StreamReport
 
-__all__ = ["Reporting"]
-
 
 class Reporting:
     """Numbers the reports of a node and knows to whom they go."""

@@ -23,8 +23,6 @@ from braidlog.store.catalog import LogOptions
 from braidlog.wire.commands import Retain, encode
 from braidlog.wire.messages import Message
 
-__all__ = ["Retention"]
-
 _log = logging.getLogger(__name__)
 
 _AGAIN: Final = 6

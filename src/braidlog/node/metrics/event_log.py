@@ -6,8 +6,6 @@ import logging
 
 from braidlog.metarepo.events import Event
 
-__all__ = ["tell"]
-
 
 def tell(log: logging.Logger, node: int, event: Event) -> None:
     """Log an event once; its name and fields stay fields of the line."""

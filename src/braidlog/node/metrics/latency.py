@@ -11,8 +11,6 @@ from bisect import bisect_left
 from collections import deque
 from typing import Final
 
-__all__ = ["BOUNDS_S", "Durable", "Histogram", "Latencies"]
-
 BOUNDS_S: Final = (
     0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5,
     1.0, 2.5, 5.0, 10.0, 30.0,

@@ -9,8 +9,6 @@ if TYPE_CHECKING:
     from braidlog.node.metrics.latency import Histogram
     from braidlog.wire.messages import Metadata
 
-__all__ = ["GroupStatus", "NodeStatus", "Observed", "PeerStatus", "ReplicaStatus"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaStatus:

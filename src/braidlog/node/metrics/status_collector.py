@@ -30,8 +30,6 @@ from braidlog.metarepo import health
 from braidlog.node.metrics.status import NodeStatus, Observed, ReplicaStatus
 from braidlog.wire.messages import Metadata
 
-__all__ = ["LOGS_SHOWN", "StatusCollector"]
-
 LOGS_SHOWN: Final = 200
 """Logs with series of their own."""
 

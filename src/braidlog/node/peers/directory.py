@@ -19,8 +19,6 @@ from braidlog.errors import LogError
 from braidlog.node.peers.links import Peers
 from braidlog.wire.messages import GetMetadata, Message, Metadata
 
-__all__ = ["Directory"]
-
 _log = logging.getLogger(__name__)
 
 _WAIT_MS: Final = 5_000

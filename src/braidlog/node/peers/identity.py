@@ -16,15 +16,6 @@ from typing import Final
 from braidlog.errors import CorruptionError
 from braidlog.store.node_store import NodeStore
 
-__all__ = [
-    "IDENTITY_BYTES",
-    "NAME",
-    "Identity",
-    "begin_incarnation",
-    "is_new",
-    "note_bound",
-]
-
 IDENTITY_BYTES: Final = 16
 
 NAME: Final = "node"

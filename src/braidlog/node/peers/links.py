@@ -49,8 +49,6 @@ from braidlog.wire.proof import NONCE_BYTES, Secret, proving
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["Answer", "LinkSettings", "Peers"]
-
 Answer = Callable[[Message | LogError, memoryview], None]
 """Called once with the answer to a request and its payload."""
 

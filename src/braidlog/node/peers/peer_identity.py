@@ -29,8 +29,6 @@ from braidlog.wire.messages import Hello, Metadata
 from braidlog.wire.roles import Role
 from braidlog.wire.server import Authorizer
 
-__all__ = ["PeerIdentity"]
-
 _log = logging.getLogger(__name__)
 
 COMPLAINTS_MAX: Final = 1024

@@ -6,8 +6,6 @@ from braidlog.errors import NotReadyError
 from braidlog.logstream.replica import Replica
 from braidlog.node.replication.replica_store import ReplicaStore
 
-__all__ = ["Primary"]
-
 
 class Primary:
     """A stream that this node is primary of, as retention looks at it."""

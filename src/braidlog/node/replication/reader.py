@@ -17,8 +17,6 @@ from braidlog.node.metrics.latency import Histogram
 from braidlog.serving.sessions import Request, told
 from braidlog.wire.messages import Read
 
-__all__ = ["ReadCounters", "Readers", "StreamReaders"]
-
 READERS_MAX: Final = 100_000
 """Reads that wait, of all streams and connections."""
 READERS_OF_ONE_MAX: Final = 8192

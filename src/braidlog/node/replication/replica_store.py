@@ -18,8 +18,6 @@ from braidlog.wire.messages import Run
 if TYPE_CHECKING:
     from braidlog._native import LogView
 
-__all__ = ["ReplicaStore"]
-
 _RUNS_END: Final = 1 << 62
 
 

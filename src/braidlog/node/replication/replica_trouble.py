@@ -8,8 +8,6 @@ from typing import Final
 from braidlog.errors import LogError, LogFullError
 from braidlog.logstream.replica import Replica
 
-__all__ = ["ReplicaTrouble"]
-
 _log = logging.getLogger(__name__)
 
 _NEXT: Final = (

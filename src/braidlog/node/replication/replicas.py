@@ -52,8 +52,6 @@ from braidlog.wire.messages import (
     StreamReport,
 )
 
-__all__ = ["Counters", "Replicas"]
-
 _log = logging.getLogger(__name__)
 
 GROUP_BYTES_MAX: Final = 8 << 20

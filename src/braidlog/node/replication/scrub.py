@@ -25,8 +25,6 @@ from braidlog.node.config import NodeConfig
 from braidlog.node.replication.replicas import Replicas
 from braidlog.store.node_store import NodeStore, ScrubPlace
 
-__all__ = ["Scrub", "ScrubCounters"]
-
 _log = logging.getLogger(__name__)
 
 _PIECE_BYTES: Final = (256 << 10, 4 << 20)

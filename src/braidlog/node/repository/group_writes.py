@@ -16,8 +16,6 @@ from braidlog.errors import ClosedError, LogError, UnavailableError
 from braidlog.raft import Write
 from braidlog.raft.errors import fail
 
-__all__ = ["GroupWrites", "WriteLog"]
-
 _log = logging.getLogger(__name__)
 
 

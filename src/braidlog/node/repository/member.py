@@ -31,14 +31,6 @@ from braidlog.wire.messages import (
     Report,
 )
 
-__all__ = [
-    "ELECTION_TICKS",
-    "FIRST_GROUP",
-    "Done",
-    "RepositoryMember",
-    "end_groups",
-]
-
 _log = logging.getLogger(__name__)
 
 FIRST_GROUP: Final = 1

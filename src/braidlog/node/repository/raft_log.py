@@ -32,8 +32,6 @@ from braidlog.raft import Base, Entry, EntryKind, HardState, Stored, Write, code
 from braidlog.raft.errors import check
 from braidlog.store.node_store import GROUP_PREFIX, NodeStore
 
-__all__ = ["GroupLog", "entries_of", "hard_name"]
-
 _KEY: Final = struct.Struct("<BQ")
 _KINDS: Final = {kind.value: kind for kind in EntryKind}
 _BATCH_BYTES: Final = 1 << 20

@@ -6,8 +6,6 @@ from braidlog.node.peers.directory import Directory
 from braidlog.node.peers.links import Peers
 from braidlog.node.repository.member import RepositoryMember
 
-__all__ = ["RepositoryRoute"]
-
 
 class RepositoryRoute:
     """The node's member of the repository, if it has one, and who leads."""

@@ -21,8 +21,6 @@ from braidlog.wire import commands
 from braidlog.wire.commands import Command
 from braidlog.wire.roles import Role
 
-__all__ = ["admit"]
-
 _LOG_ID_BYTES: Final = 16
 _IDENTITY_BYTES: Final = 16
 _BYTES_MAX: Final = 64 << 10

@@ -21,8 +21,6 @@ from braidlog.wire.messages import Execute, Message
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["Answer", "Execution", "Forwarding", "Send", "not_leading"]
-
 Answer: TypeAlias = Callable[[Message | LogError, memoryview], None]
 Send: TypeAlias = Callable[[int, Message, "Sequence[Buffer]", Answer], None]
 """Asks a node; the answer comes once, maybe at once, or never if the node hangs."""

@@ -31,8 +31,6 @@ from braidlog.wire.codec import encode
 from braidlog.wire.messages import GetMetadata, Message, Metadata
 from braidlog.wire.roles import Role
 
-__all__ = ["Answers", "Forward", "Gathering", "Scheduler"]
-
 WAIT_MAX_MS: Final = 60_000
 """No question waits longer, whatever it asks for."""
 _PEER_POLLS_MAX: Final = 65_536

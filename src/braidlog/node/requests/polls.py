@@ -19,8 +19,6 @@ from typing import Final, Generic, TypeVar
 
 from msgspec import Struct
 
-__all__ = ["SLICE_S", "Polls"]
-
 SLICE_S: Final = 0.25
 """A poll may wait so much longer than it asked for."""
 

@@ -23,8 +23,6 @@ from braidlog.serving.sessions import Request
 from braidlog.wire.messages import Execute, Executed, GetMetadata, Message, Read
 from braidlog.wire.roles import Role
 
-__all__ = ["Requests"]
-
 _NOTHING: Final = memoryview(b"")
 
 

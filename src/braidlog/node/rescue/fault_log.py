@@ -22,8 +22,6 @@ from braidlog.faultlog.record import NO_DIGEST, FaultRecord, digest_of, encode
 from braidlog.faultlog.scan import SLOTS_MAX, SLOTS_MIN, offsets_of, scan
 from braidlog.node.rescue.ring import Ring, RingFile
 
-__all__ = ["SLOTS_DEFAULT", "FaultLog", "check_owner"]
-
 SLOTS_DEFAULT = 256
 
 

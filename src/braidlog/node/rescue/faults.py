@@ -18,8 +18,6 @@ from braidlog.node.rescue.fault_log import FaultLog
 from braidlog.store.threads import in_thread
 from braidlog.wire.messages import Faults, Message, Recorded
 
-__all__ = ["FaultRecorder"]
-
 _log = logging.getLogger(__name__)
 
 

@@ -25,8 +25,6 @@ from braidlog.node.repository.raft_log import entries_of, hard_name
 from braidlog.raft import Entry, Stored, codec
 from braidlog.store.node_store import GROUP_PREFIX
 
-__all__ = ["FILE_NAME", "digest_of", "read_copy", "read_seed", "write_seed"]
-
 FILE_NAME: Final = "RESCUED"
 
 _MAGIC: Final = int.from_bytes(b"BRSC", "little")

@@ -12,8 +12,6 @@ from braidlog.node.repository.member import FIRST_GROUP
 from braidlog.node.rescue.files import read_seed
 from braidlog.raft import Base, Membership
 
-__all__ = ["begin_base"]
-
 
 def begin_base(config: NodeConfig, newest: FaultRecord | None) -> Base | None:
     """Return what a member begins with whose disk has nothing of its group.

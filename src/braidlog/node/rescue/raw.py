@@ -54,8 +54,6 @@ from braidlog.store.node_store import STREAM_PREFIX
 from braidlog.store.raw_streams import RawCatalog, RawSource
 from braidlog.wire.messages import StreamConfig
 
-__all__ = ["choose_raw", "open_raw", "streams_in"]
-
 _decoder: Final = msgspec.msgpack.Decoder(StreamConfig)
 
 

@@ -26,8 +26,6 @@ from braidlog.node.rescue.files import read_copy
 from braidlog.store.merge import Standing
 from braidlog.store.raw_streams import Run
 
-__all__ = ["LogCuts", "MissingCommits", "Streams", "lacking"]
-
 Streams: TypeAlias = dict[int, int]
 """Stream of a directory to the number that it has in all of them."""
 

@@ -20,8 +20,6 @@ from braidlog.errors import LockedError, NotFoundError, UnavailableError
 from braidlog.faultlog.record import SLOT_BYTES
 from braidlog.faultlog.scan import SLOTS_MAX
 
-__all__ = ["FILE_NAME", "Ring", "RingFile", "read_ring", "write_locked"]
-
 FILE_NAME = "FAULTS"
 _LOCK = "LOCK"
 

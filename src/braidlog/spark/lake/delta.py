@@ -18,8 +18,6 @@ import pyarrow as pa
 from braidlog.paths import is_uri, local_path
 from braidlog.spark.lake.writers import DataFile, TableSink, refuse_options
 
-__all__ = ["DeltaSink", "DeltaTarget"]
-
 _MILLISECONDS: Final = 1000
 
 

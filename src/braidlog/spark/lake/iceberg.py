@@ -16,8 +16,6 @@ import pyarrow as pa
 
 from braidlog.spark.lake.writers import DataFile, TableSink, refuse_options
 
-__all__ = ["IcebergSink", "IcebergTarget"]
-
 _PROPERTY: Final = "braidlog.batch."
 _PREFIX: Final = "catalog."
 _RETRIES: Final = "commit.retry.num-retries"

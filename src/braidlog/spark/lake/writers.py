@@ -36,17 +36,6 @@ from braidlog.errors import InvalidArgumentError, UnavailableError
 from braidlog.handover import TAIL_BYTES, here, not_shared
 from braidlog.spark.sink.options import refuse_job
 
-__all__ = [
-    "DataFile",
-    "FileMessage",
-    "JobWriter",
-    "QueryWriter",
-    "Table",
-    "TableSink",
-    "refuse_options",
-    "seen",
-]
-
 _QUERY: Final = "sql.streaming.queryId"
 _ATTEMPTS: Final = 20
 

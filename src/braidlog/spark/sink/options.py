@@ -16,8 +16,6 @@ from braidlog.paths import local_path
 from braidlog.sources.origin import Origin
 from braidlog.suggestions import does_not_exist
 
-__all__ = ["LOCK_WAIT_S", "SinkOptions", "parse_sink", "refuse_job"]
-
 LOCK_WAIT_S: Final = 60.0
 """Another query may be storing its batch, and that takes a moment."""
 

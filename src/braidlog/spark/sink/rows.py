@@ -24,8 +24,6 @@ from braidlog import _native
 from braidlog.errors import InvalidArgumentError
 from braidlog.types import Timestamp
 
-__all__ = ["SCHEMA", "Router", "check_columns", "timed"]
-
 SCHEMA: Final = pa.schema(
     [
         ("key", pa.binary()),

@@ -18,8 +18,6 @@ from braidlog.spark.sink.rows import timed
 from braidlog.spark.sink.staging import Staging, clock
 from braidlog.spark.sink.targets import Target
 
-__all__ = ["Staged", "Work", "give_up", "store"]
-
 
 @dataclass(frozen=True, slots=True)
 class Work:

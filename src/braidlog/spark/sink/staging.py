@@ -43,8 +43,6 @@ from braidlog.spark.sink.ledger.entries import (
 from braidlog.spark.sink.ledger.lost import StagedFileError
 from braidlog.spark.sink.rows import SCHEMA
 
-__all__ = ["LEFT_AFTER_S", "Staging", "TaskFiles"]
-
 LEFT_AFTER_S: Final = 7 * 24 * 3600.0
 """Age at which what nobody came back for is taken as left by a dead job."""
 

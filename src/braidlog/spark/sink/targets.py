@@ -16,8 +16,6 @@ from braidlog.spark.sink.options import SinkOptions
 from braidlog.store.ingest import StoreIngest
 from braidlog.store.store import Store
 
-__all__ = ["Target", "opened", "streams_of", "target_of"]
-
 # A record must fit a frame of the protocol, whatever its size is once encoded.
 _CLUSTER_RECORD_BYTES: Final = 15 << 20
 _PAUSE_S: Final = 0.1

@@ -31,8 +31,6 @@ from braidlog.spark.sink.staging import Staging, TaskFiles
 from braidlog.spark.sink.targets import opened, streams_of
 from braidlog.spark.source.places import check_same
 
-__all__ = ["BatchWriter", "StreamWriter"]
-
 _log = logging.getLogger(__name__)
 _QUERY: Final = "sql.streaming.queryId"
 _BATCH: Final = "streaming.sql.batchId"

@@ -35,9 +35,6 @@ from braidlog.spark.source.reader import LogReader, PushdownLogReader
 from braidlog.spark.source.schema import ddl_of, requested
 from braidlog.spark.streaming.reader import LogStreamReader
 
-__all__ = ["BraidlogDataSource"]
-
-
 P = ParamSpec("P")
 R = TypeVar("R")
 

@@ -25,8 +25,6 @@ from pyspark.sql.datasource import (
 from braidlog.spark.source.options import micros
 from braidlog.spark.source.selection import EVERYTHING, Range, Selection
 
-__all__ = ["narrow"]
-
 _COMPARISONS: Final = (
     EqualTo,
     GreaterThan,

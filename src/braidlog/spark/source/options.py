@@ -20,8 +20,6 @@ from braidlog.spark.source.selection import EVERYTHING, Range, Selection
 from braidlog.spark.source.tasks import Order
 from braidlog.suggestions import does_not_exist
 
-__all__ = ["BYTES_PER_PARTITION", "ReadOptions", "micros", "parse"]
-
 T = TypeVar("T", bound=str)
 
 BYTES_PER_PARTITION: Final = 128 << 20

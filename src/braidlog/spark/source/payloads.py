@@ -24,8 +24,6 @@ import pyarrow.json
 
 from braidlog.errors import CorruptionError
 
-__all__ = ["MalformedPayloadError", "decode"]
-
 _OPEN: Final = b'{"v":'
 _CLOSE: Final = b"}\n"
 

@@ -8,8 +8,6 @@ from braidlog.errors import NotFoundError
 from braidlog.sources.source import LogSource
 from braidlog.spark.source.options import ReadOptions
 
-__all__ = ["check_same", "open_source"]
-
 
 def open_source(options: ReadOptions) -> LogSource:
     """Open the log to read.

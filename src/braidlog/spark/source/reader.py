@@ -20,14 +20,6 @@ from braidlog.spark.source.selection import Selection, hull
 from braidlog.spark.source.tasks import Task, plan_tasks
 from braidlog.spark.source.worker import landmarks_of, open_on_worker
 
-__all__ = [
-    "LogReader",
-    "PushdownLogReader",
-    "read_task",
-    "refuse_trimmed",
-    "stored_rows",
-]
-
 _NOTHING = Task("", ALL_STREAMS, 0, 0)
 """Spark wants at least one partition."""
 

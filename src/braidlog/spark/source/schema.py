@@ -24,8 +24,6 @@ from braidlog.spark.source.options import ReadOptions
 from braidlog.spark.source.payloads import decode
 from braidlog.spark.source.selection import Selection, matching
 
-__all__ = ["COLUMNS", "DDL", "Column", "Rows", "ddl_of", "requested"]
-
 COLUMNS: Final = {
     "stream": ("int", pa.int32()),
     "llsn": ("bigint", pa.int64()),

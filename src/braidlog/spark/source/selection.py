@@ -18,8 +18,6 @@ from typing import Any, Final, Generic, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["EVERYTHING", "Range", "Selection", "hull", "matching"]
-
 T = TypeVar("T", int, bytes)
 
 

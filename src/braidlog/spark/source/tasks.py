@@ -22,8 +22,6 @@ from braidlog.sources.plan import Bounds, Span, plan
 from braidlog.sources.source import ALL_STREAMS, Look
 from braidlog.spark.source.selection import Selection, hull
 
-__all__ = ["Order", "Task", "interleaved", "plan_tasks"]
-
 Order: TypeAlias = Literal["stream", "global"]
 
 

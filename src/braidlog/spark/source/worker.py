@@ -27,8 +27,6 @@ from braidlog.sources.source import LogSource
 from braidlog.spark.source.options import ReadOptions
 from braidlog.spark.source.places import open_source
 
-__all__ = ["landmarks_of", "open_on_worker"]
-
 _IDENTITY: Final = "IDENTITY"
 """File of a data directory that never changes while the directory is there."""
 

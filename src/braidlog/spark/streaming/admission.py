@@ -13,8 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-__all__ = ["admit"]
-
 _STEPS: Final = 4
 """Each measure costs a look at the streams, and a few are near enough."""
 

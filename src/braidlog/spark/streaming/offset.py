@@ -27,8 +27,6 @@ from braidlog.sources.source import ALL_STREAMS
 from braidlog.spark.source.selection import Range
 from braidlog.spark.source.tasks import Order, Task, interleaved
 
-__all__ = ["Offset", "lag", "tasks_between"]
-
 _VERSION: Final = 1
 _FIRST: Final = 1
 

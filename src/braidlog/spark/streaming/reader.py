@@ -37,8 +37,6 @@ from braidlog.spark.source.worker import landmarks_of
 from braidlog.spark.streaming.admission import admit
 from braidlog.spark.streaming.offset import Offset, tasks_between
 
-__all__ = ["LogStreamReader"]
-
 
 class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
     """Knows how far the log is, and plans batches."""

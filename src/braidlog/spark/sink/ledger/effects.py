@@ -9,22 +9,6 @@ from typing import TypeAlias
 from braidlog.spark.sink.ledger.entries import Entry, FileList, StagedFile
 from braidlog.types import Producer
 
-__all__ = [
-    "AskNext",
-    "CheckFiles",
-    "Effect",
-    "Find",
-    "Look",
-    "Part",
-    "Propose",
-    "Read",
-    "ReadList",
-    "RemoveAttempt",
-    "RemoveBatches",
-    "Store",
-    "WriteList",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Read:

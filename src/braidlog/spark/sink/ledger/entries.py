@@ -24,23 +24,6 @@ from typing import Any, Final, TypeAlias
 
 from braidlog.errors import CorruptionError, NewerFormatError
 
-__all__ = [
-    "Batch",
-    "Done",
-    "Entry",
-    "FileList",
-    "Resume",
-    "StagedFile",
-    "Summary",
-    "Void",
-    "decode",
-    "decode_files",
-    "digest_of",
-    "encode",
-    "encode_files",
-    "key_of",
-]
-
 _PLAIN: Final = 1
 _LISTING: Final = 2
 """Version of an entry that names a list of files."""

@@ -19,8 +19,6 @@ from braidlog.errors import (
 from braidlog.spark.sink.ledger.entries import Entry, Summary, decode, encode, key_of
 from braidlog.spark.sink.ledger.state import State
 
-__all__ = ["SUMMARY_EVERY", "Ledger", "LedgerLog", "ledger_name", "open_ledger"]
-
 SUMMARY_EVERY: Final = 256
 """Entries after which what they come to is written down, and they are trimmed: reading
 a ledger anew takes some milliseconds then, however old it is."""

@@ -21,8 +21,6 @@ from braidlog.spark.sink.ledger.effects import CheckFiles, ReadList
 from braidlog.spark.sink.ledger.entries import Batch, FileList, StagedFile, digest_of
 from braidlog.spark.sink.ledger.state import Query
 
-__all__ = ["LostFilesError", "StagedFileError", "replace_lost"]
-
 _NAMED: Final = 3
 
 

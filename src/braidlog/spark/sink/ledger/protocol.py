@@ -61,8 +61,6 @@ from braidlog.spark.sink.ledger.lost import StagedFileError, read_list, replace_
 from braidlog.spark.sink.ledger.state import Lane, Query, State
 from braidlog.types import Producer
 
-__all__ = ["FILES_INLINE", "Protocol", "abort", "commit"]
-
 FILES_INLINE: Final = 512
 """Files that an entry names itself. More are listed in a file of their own: an entry is
 a record, which has a largest size."""

@@ -34,8 +34,6 @@ from braidlog.spark.sink.ledger.entries import (
     build,
 )
 
-__all__ = ["ONCE_MAX", "QUERIES_MAX", "Lane", "Query", "State"]
-
 QUERIES_MAX: Final = 10_000
 """Queries and named jobs that are remembered; the one idle for longest goes first."""
 
