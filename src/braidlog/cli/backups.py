@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from braidlog.cli.command import parameters
-from braidlog.cli.command.commands import LocalCommand, PlainCommand
+from braidlog.cli.command.commands import LocalCommand, PlainCommand, group_of
 from braidlog.cli.command.failures import CORRUPTION, Problem
 from braidlog.cli.command.options import yes_option
 from braidlog.cli.command.session import Session
@@ -18,13 +18,7 @@ from braidlog.cli.terminal.progress import meter
 from braidlog.cli.terminal.text import clock, counted, human_bytes
 
 
-class Backups(click.Group):
-    """A group whose commands need neither directory nor cluster, but one."""
-
-    command_class = PlainCommand
-
-
-@click.group(cls=Backups)
+@click.group(cls=group_of(PlainCommand))
 def backup() -> None:
     """Make, list, verify, delete backups; `restore` brings one back.
 
@@ -42,7 +36,6 @@ def backup() -> None:
         "[default: the newest one of the same source]."
     ),
 )
-@click.pass_obj
 def create(session: Session, /, place: str, *, base: str | None) -> None:
     """Back up all logs into PLACE, beside a writer."""
     with session.reader() as store, meter("backup", None, unit="records") as progress:
@@ -74,7 +67,6 @@ def _described(each: Any) -> dict[str, Any]:
 
 @backup.command("list")
 @click.argument("place")
-@click.pass_obj
 def list_(session: Session, place: str) -> None:
     """List the backups in PLACE, the oldest first."""
     from braidlog.backup import backups, damaged
@@ -102,7 +94,6 @@ def list_(session: Session, place: str) -> None:
 @backup.command("verify")
 @click.argument("place")
 @click.argument("backup_id", metavar="[BACKUP]", required=False)
-@click.pass_obj
 def verify_(session: Session, place: str, backup_id: str | None) -> None:
     """Read every byte of a backup in PLACE, by default of the newest, and check it."""
     from braidlog.backup import verify
@@ -124,7 +115,6 @@ def verify_(session: Session, place: str, backup_id: str | None) -> None:
 @click.argument("place")
 @click.argument("backup_id", metavar="BACKUP")
 @yes_option
-@click.pass_obj
 def delete(session: Session, place: str, backup_id: str, *, yes: bool) -> None:
     """Delete BACKUP in PLACE, and the files that no other backup needs."""
     from braidlog.backup import delete as remove
@@ -148,7 +138,6 @@ def delete(session: Session, place: str, backup_id: str, *, yes: bool) -> None:
     type=parameters.size,
     help="Bound of the new directory [default: that of the source].",
 )
-@click.pass_obj
 def restore(
     session: Session,
     place: str,
