@@ -23,7 +23,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from braidlog.errors import MetadataFullError
+from braidlog.errors import InvalidArgumentError, MetadataFullError
 from braidlog.metarepo.machine.repository import Repository
 from braidlog.metarepo.machine.state import (
     HISTORY_CUTS_MIN,
@@ -31,9 +31,11 @@ from braidlog.metarepo.machine.state import (
     StreamState,
     encode_state,
 )
+from braidlog.metarepo.machine.tables import PIN_PREFIX
 from braidlog.names import checked_new_name
 from braidlog.wire import commands
 from braidlog.wire.commands import Command
+from braidlog.wire.tables import CreateIndex, CreateTable, RenameTable
 
 SHARE: Final = (3, 4)
 """Part of the state that clients may fill; the rest is for what goes on anyway."""
@@ -48,6 +50,8 @@ _STREAM_BYTES: Final = len(
     )
 )
 """What a stream takes when its log is created, and its number in result and log."""
+_TABLE_BYTES: Final = 9 * 120
+"""What the hosts of a table and their cursors take."""
 _CUT_BYTES: Final = 40
 _RUN_BYTES: Final = 24
 """What a cut takes, and each run in it, with numbers as large as they get in years."""
@@ -57,11 +61,13 @@ _TIMED: Final = (
     commands.Trim,
     commands.SetCursor,
     commands.Retain,
+    commands.ChangeTables,
 )
 _SHRINKING: Final = (
     commands.AlterLog,
     commands.DeleteCursor,
     commands.DeleteLog,
+    commands.ChangeTables,
     commands.RemoveNode,
 )
 
@@ -93,10 +99,28 @@ def require_names(state: State, command: Command) -> None:
             known = state.logs.get(log)
             if known is None or known.name != name:
                 checked_new_name(name, "log")
-        case commands.SetCursor(log=log, name=name):
+        case commands.SetCursor(log=log, name=name, change=change):
             known = state.logs.get(log)
+            if name.startswith(PIN_PREFIX) and change is not commands.CursorChange.MOVE:
+                _refuse_pin(state, name)
             if known is None or name not in known.cursors:
                 checked_new_name(name, "cursor")
+        case commands.DeleteCursor(name=name) if name.startswith(PIN_PREFIX):
+            _refuse_pin(state, name)
+        case commands.ChangeTables(changes=changes):
+            for each in changes:
+                if isinstance(each, CreateTable | RenameTable):
+                    checked_new_name(each.name, "table")
+                elif isinstance(each, CreateIndex):
+                    checked_new_name(each.name, "index")
+
+
+def _refuse_pin(state: State, name: str) -> None:
+    table, _, _ = name.removeprefix(PIN_PREFIX).partition(":")
+    found = next((t for key, t in state.tables.items() if key.hex() == table), None)
+    what = f"table {found.name!r}" if found is not None else "a table"
+    msg = f"cursor {name!r} belongs to {what}: it goes when the table is dropped"
+    raise InvalidArgumentError(msg)
 
 
 class Room:
@@ -175,4 +199,11 @@ def _growth(state: State, command: Command) -> int:
             moves = command.change is commands.CursorChange.MOVE
             there = command.name in state.logs[log].cursors
             return 0 if there or moves else size
+        case commands.ChangeTables(changes=changes):
+            grow = any(
+                isinstance(each, CreateTable | RenameTable | CreateIndex)
+                for each in changes
+            )
+            # Each host of a table has a cursor.
+            return size + _TABLE_BYTES * len(changes) if grow else 0
     return 0

@@ -19,6 +19,7 @@ from braidlog.raft import Role, SoftState
 from braidlog.wire import commands
 from braidlog.wire.commands import Command
 from braidlog.wire.messages import StreamStatus
+from braidlog.wire.tables import IndexStatus, TableInfo
 
 _LEADERLESS_S: Final = 3.0
 """An election that takes so long does not come to an end by itself."""
@@ -63,6 +64,14 @@ EventName: TypeAlias = Literal[
     "replica_role",
     "replica_dropped",
     "replica_damaged",
+    "table_created",
+    "table_altered",
+    "table_dropped",
+    "index_built",
+    "index_aborted",
+    "hosts_changed",
+    "host_joined",
+    "host_damaged",
 ]
 """Names never change: programs look for them. docs/operating/cluster.md lists them."""
 
@@ -197,6 +206,8 @@ class Elections:
 
 # --- what an entry changes
 
+_OF_TABLES: Final = (commands.ChangeTables, commands.PlaceHosts, commands.SettleHost)
+
 
 @dataclass(frozen=True, slots=True)
 class Facts:
@@ -209,10 +220,14 @@ class Facts:
     trim: int = 0
     name: str = ""
     known: bool = False
+    tables: Mapping[bytes, TableInfo] = field(default_factory=dict)
+    """Before a command about them; replaced by it, not changed."""
 
 
 def facts_of(state: State, command: Command) -> Facts:
     """Return what `happened` has to know of the state before a command."""
+    if isinstance(command, _OF_TABLES):
+        return Facts(tables=state.tables, known=True)
     if (stream := _stream(state, command)) is not None:
         log = state.logs[stream.log]
         standing = stream.epoch, stream.replicas, stream.learners, stream.status
@@ -234,6 +249,9 @@ def happened(
     state: State, command: Command, facts: Facts, reason: str
 ) -> Iterator[Event]:
     """Yield what a command that was applied has changed."""
+    if isinstance(command, _OF_TABLES):
+        yield from _of_tables(state, facts.tables)
+        return
     stream = _stream(state, command)
     if stream is not None and facts.stream is not None:
         yield from _of_stream(state, stream, facts, reason)
@@ -278,6 +296,62 @@ def happened(
             log = state.logs[stream.log]
             if log.trim > facts.trim:
                 yield _trimmed(log, facts.trim)
+
+
+def _of_tables(state: State, before: Mapping[bytes, TableInfo]) -> Iterator[Event]:
+    """Yield what differs between two catalogs."""
+    for key in before.keys() - state.tables.keys():
+        name = before[key].name
+        if all(table.name != name for table in state.tables.values()):
+            text = f"the table {name} was dropped"
+            yield Event("table_dropped", text, {"table": name})
+    for key, table in state.tables.items():
+        known = before.get(key)
+        log = state.logs[table.log].name
+        fields: dict[str, Value] = {
+            "table": table.name,
+            "log": log,
+            "hosts": list(table.hosts),
+        }
+        if known is None:
+            text = (
+                f"the table {table.name} over {log} begins at position {table.begin}"
+                f" on {_nodes(table.hosts)}"
+            )
+            yield Event("table_created", text, fields)
+        elif known != table:
+            yield from _of_table(known, table, fields)
+
+
+def _of_table(
+    known: TableInfo, table: TableInfo, fields: dict[str, Value]
+) -> Iterator[Event]:
+    if known.hosts != table.hosts:
+        text = f"the table {table.name} is to be kept by {_nodes(table.hosts)}"
+        yield Event("hosts_changed", text, fields)
+    for node in table.hosts:
+        joined, was = node in table.joined, node in known.joined
+        if joined and not was:
+            text = f"node {node} has all of table {table.name}"
+            yield Event("host_joined", text, fields | {"peer": node})
+        elif was and not joined:
+            text = f"node {node} lost some of table {table.name} and copies it again"
+            yield Event("host_damaged", text, fields | {"peer": node}, warning=True)
+    before = {each.tree: each.status for each in known.indexes}
+    for index in table.indexes:
+        if index.status is before.get(index.tree, index.status):
+            continue
+        more = fields | {"index": index.name, "reason": index.reason}
+        text = f"index {index.name} of table {table.name}"
+        if index.status is IndexStatus.ACTIVE:
+            yield Event("index_built", f"{text} is built", more)
+        else:
+            text += f" could not be built: {index.reason}"
+            yield Event("index_aborted", text, more, warning=True)
+    names = [[each.name, each.tree] for each in (*known.indexes,)]
+    if known.name != table.name or names != [[e.name, e.tree] for e in table.indexes]:
+        text = f"the table {table.name} was changed"
+        yield Event("table_altered", text, fields)
 
 
 def _created(log: LogState) -> Event:

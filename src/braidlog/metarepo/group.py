@@ -160,6 +160,7 @@ class MetadataMember:
                 if leads and judged
                 else lambda _: _UNKNOWN
             ),
+            tables=tuple(self.repository.state.tables.values()),
         )
 
     # --- inputs

@@ -19,6 +19,7 @@ import msgspec
 from braidlog.errors import InvalidArgumentError, TooLargeError
 from braidlog.wire.base import Number
 from braidlog.wire.messages import LogCut, StreamStatus
+from braidlog.wire.tables import TableChange
 
 __all__ = [
     "COMMAND_BYTES_MAX",
@@ -27,6 +28,7 @@ __all__ = [
     "AlterLog",
     "Call",
     "ChangeFaults",
+    "ChangeTables",
     "Command",
     "CreateLog",
     "CursorChange",
@@ -38,6 +40,7 @@ __all__ = [
     "GetCursors",
     "MoveReplica",
     "OfferReplicas",
+    "PlaceHosts",
     "ReadmitNode",
     "Reconfigure",
     "RegisterNode",
@@ -46,6 +49,7 @@ __all__ = [
     "Seal",
     "SetCursor",
     "SetVoter",
+    "SettleHost",
     "StoredReplica",
     "Trim",
     "Unseal",
@@ -346,6 +350,34 @@ class AdmitNode(_Command, frozen=True, array_like=True, tag=24):
     node: int
 
 
+class ChangeTables(_Command, frozen=True, array_like=True, tag=25):
+    """Make changes to the catalog of tables: all of them, or none."""
+
+    ROLE: ClassVar[Needed] = "admin"
+    changes: tuple[TableChange, ...]
+    now: int = 0
+    """Of the leader, as in `Trim`."""
+
+
+class PlaceHosts(_Command, frozen=True, array_like=True, tag=26):
+    """Let other nodes keep a table."""
+
+    ROLE: ClassVar[Needed] = "leader"
+    table: bytes
+    expected: tuple[int, ...]
+    """Its hosts until now; with others the command is void."""
+    hosts: tuple[int, ...]
+
+
+class SettleHost(_Command, frozen=True, array_like=True, tag=27):
+    """Say that a node has all of a table now, or no longer."""
+
+    ROLE: ClassVar[Needed] = "peer"
+    table: bytes
+    node: int
+    joined: bool
+
+
 Command: TypeAlias = (
     RegisterNode
     | DrainNode
@@ -370,6 +402,9 @@ Command: TypeAlias = (
     | Retain
     | ReadmitNode
     | AdmitNode
+    | ChangeTables
+    | PlaceHosts
+    | SettleHost
 )
 
 

@@ -13,7 +13,7 @@ pulled synchronization and the one-step seal are ours (`docs/design/0006-cluster
 
 from __future__ import annotations
 
-from enum import IntEnum
+from enum import IntEnum, IntFlag
 from typing import Final
 
 from braidlog.wire.application import (
@@ -28,8 +28,10 @@ from braidlog.wire.application import (
     TakeSnapshot,
 )
 from braidlog.wire.base import LogId, Message, Number, Value
+from braidlog.wire.tables import TableInfo
 
 __all__ = [
+    "FEATURES",
     "MESSAGES",
     "AppStatus",
     "Append",
@@ -45,6 +47,7 @@ __all__ = [
     "Executed",
     "Failed",
     "Faults",
+    "Feature",
     "Fetch",
     "FetchSnapshot",
     "GetAppStatus",
@@ -79,6 +82,20 @@ __all__ = [
     "Value",
     "Welcome",
 ]
+
+
+class Feature(IntFlag):
+    """What a node knows that earlier versions do not.
+
+    What all nodes have to know is let in only when all of them say that they do.
+    """
+
+    TABLES = 1
+    """Commands and metadata about tables."""
+
+
+FEATURES: Final = Feature.TABLES
+"""What this version knows."""
 
 
 class StreamStatus(IntEnum):
@@ -396,6 +413,7 @@ class Metadata(Message, frozen=True, array_like=True):
     cluster: str
     nodes: tuple[NodeInfo, ...]
     logs: tuple[LogInfo, ...]
+    tables: tuple[TableInfo, ...] = ()
 
 
 class Execute(Message, frozen=True, array_like=True):
@@ -484,6 +502,8 @@ class Report(Message, frozen=True, array_like=True):
     full: bool
     """Whether replicas that are not named do not exist on the node."""
     streams: tuple[StreamReport, ...]
+    features: Number = 0
+    """`Feature`s that the node knows: what earlier versions do not."""
 
 
 class Commit(Message, frozen=True, array_like=True):

@@ -41,6 +41,7 @@ class NodeReport:
     number: int
     full: bool = False
     """Whether all of its replicas are in here."""
+    features: int = 0
     streams: dict[int, StreamReport] = field(default_factory=dict)
 
 
@@ -76,7 +77,7 @@ class Collector:
             self.reports[report.node] = known
         elif known.incarnation > report.incarnation or known.number >= report.number:
             return False
-        known.number = report.number
+        known.number, known.features = report.number, report.features
         before = known.streams
         if report.full:
             known.full = True

@@ -21,10 +21,12 @@ from braidlog.metarepo.events import Event, Facts, Value, facts_of, happened
 from braidlog.metarepo.leader.collector import Collector
 from braidlog.metarepo.leader.controller import Controller
 from braidlog.metarepo.leader.fault_recording import FaultRecording
+from braidlog.metarepo.leader.hosting import Hosting
 from braidlog.metarepo.leader.liveness import Liveness
 from braidlog.metarepo.leader.publisher import Publisher
 from braidlog.metarepo.leader.settings import GroupSettings
 from braidlog.metarepo.leader.voters import next_change
+from braidlog.metarepo.machine import tables
 from braidlog.metarepo.machine.logs import require_shape
 from braidlog.metarepo.machine.placement import place, require_nodes
 from braidlog.metarepo.machine.readmission import is_free
@@ -41,8 +43,9 @@ from braidlog.raft import (
 )
 from braidlog.wire import commands
 from braidlog.wire.commands import Command
-from braidlog.wire.messages import LogCut, Message, Report, StreamReport
+from braidlog.wire.messages import Feature, LogCut, Message, Report, StreamReport
 from braidlog.wire.results import Refused, Result
+from braidlog.wire.tables import CreateTable, TableChange
 
 LOOK_SECONDS: Final = 0.1
 """Between looks at all nodes and streams, if nothing happens."""
@@ -81,6 +84,9 @@ class Leadership:
         self._room = Room(settings.state_bytes_max)
         self._fault_logs = settings.fault_logs
         self._controller = Controller(settings.controller)
+        self._hosting = Hosting(settings.host_patience)
+        self._placing: set[int] = set()
+        """Changes of hosts that are under way, by entry."""
         self._changing: dict[int, int] = {}
         self._admitting: dict[int, int] = {}
         self._cuts: dict[int, tuple[LogCut, ...]] = {}
@@ -163,6 +169,8 @@ class Leadership:
             self.fault_recording.begun(index)
         elif isinstance(command, commands.AdmitNode):
             self._admitting[index] = command.node
+        elif isinstance(command, commands.PlaceHosts):
+            self._placing.add(index)
         elif isinstance(command, _OF_STREAM):
             self._changing[index] = command.stream
         else:
@@ -197,6 +205,7 @@ class Leadership:
         cuts = self._cuts.pop(entry.index, None)
         if cuts is None:
             self._changing.pop(entry.index, None)
+            self._placing.discard(entry.index)
             self._room.applied(entry.index, len(entry.data))
             self.fault_recording.applied(entry.index)
             self._stirred = True
@@ -258,6 +267,8 @@ class Leadership:
             return command
         if isinstance(command, commands.ReadmitNode):
             return self._given_up(command, now, membership)
+        if isinstance(command, commands.ChangeTables):
+            return self._hosted(repository.state, command, now)
         if (
             isinstance(command, commands.RemoveNode)
             and command.node in membership.electors
@@ -298,6 +309,34 @@ class Leadership:
             state, alive, command.streams, command.replication, command.min_replicas
         )
         return msgspec.structs.replace(command, placement=placement)
+
+    def _hosted(
+        self, state: State, command: commands.ChangeTables, now: float
+    ) -> commands.ChangeTables:
+        """Give each new table hosts that live."""
+        for node in state.nodes:
+            report = self.collector.reports.get(node)
+            if report is None:
+                msg = f"the leader does not know yet which version node {node} runs"
+                raise NotReadyError(msg)
+            if not report.features & Feature.TABLES:
+                msg = (
+                    f"node {node} runs a version that does not know tables: upgrade "
+                    "all nodes first"
+                )
+                raise InvalidArgumentError(msg)
+        alive = [node for node in state.nodes if self.liveness.alive(node, now)]
+        placed = [table.hosts for table in state.tables.values()]
+        changes: list[TableChange] = []
+        for each in command.changes:
+            change = each
+            if isinstance(each, CreateTable) and each.log in state.logs:
+                count = each.replicas or state.logs[each.log].replication
+                hosts = tables.place(state, placed, alive, count)
+                change = msgspec.structs.replace(each, hosts=hosts)
+                placed.append(hosts)
+            changes.append(change)
+        return msgspec.structs.replace(command, changes=tuple(changes))
 
     def _given_up(
         self, command: commands.ReadmitNode, now: float, membership: Membership
@@ -358,6 +397,7 @@ class Leadership:
             for stream in state.streams.values()
             for node in (*stream.replicas, *stream.learners)
         }
+        used.update(node for table in state.tables.values() for node in table.hosts)
         for node in sorted(self._full & draining - used):
             text = f"node {node} is drained: it holds no replicas any more"
             self._events.append(Event("drain_done", text, {"peer": node}))
@@ -373,7 +413,8 @@ class Leadership:
             return []
         dead = frozenset(node for node in known if self.liveness.dead(node, now))
         # An idle cluster would be looked at in vain, all streams ten times in a second.
-        quiet = self._controller.calm and not self._news and dead == self.gone
+        calm = self._controller.calm and self._hosting.calm
+        quiet = calm and not self._news and dead == self.gone
         repairs: list[Command] = []
         if not quiet:
             self._tell_of_nodes(state, dead, now)
@@ -381,6 +422,8 @@ class Leadership:
                 state, self.collector, dead.__contains__, now, self.changing
             )
             self._events += self._controller.take_events()
+            if not self._placing:
+                repairs += self._hosting.decide(state, dead.__contains__, now)
         self.gone, self._news = dead, False
         if not self._fault_logs:
             return repairs

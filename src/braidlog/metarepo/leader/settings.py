@@ -28,6 +28,8 @@ class GroupSettings:
     cuts_in_flight: int = 4
     requests_max: int = 4096
     seal_timeout: float = 5.0
+    host_patience: float = 30.0
+    """A node that keeps tables is replaced when it was dead for so long."""
     fault_logs: bool = False
     """Whether the nodes keep fault logs. Without them nothing can be rescued."""
     liveness: LivenessSettings = field(default_factory=LivenessSettings)

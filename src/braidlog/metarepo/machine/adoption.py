@@ -132,6 +132,8 @@ def _inherit(
         state.stream_next = before.stream_next
         state.calls = {**before.calls, **state.calls}
         state.orphans = before.orphans
+        # Their hosts say themselves what they have; those that are gone are replaced.
+        state.tables = before.tables
         # Numbers are never given twice, so one below `stream_next` that is not there
         # was deleted, whatever disks still have of it.
         given = {number for number in numbers if number < before.stream_next}

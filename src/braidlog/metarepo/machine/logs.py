@@ -185,6 +185,13 @@ def _tell(state: State, log: LogState, index: int) -> None:
 def delete(state: State, index: int, command: DeleteLog) -> Done:
     """Apply `DeleteLog`."""
     log = require_log(state, command.log)
+    followers = [each.name for each in state.tables.values() if each.log == log.log]
+    if followers:
+        msg = (
+            f"log {log.name!r} cannot be deleted: table {followers[0]!r} follows it. "
+            "Drop its tables first"
+        )
+        raise InvalidArgumentError(msg)
     for stream in log.streams:
         del state.streams[stream]
     del state.logs[log.log]

@@ -133,6 +133,12 @@ def remove(state: State, index: int, command: RemoveNode) -> Done:
             f"node {node} still has replicas of {len(used)} streams (stream "
             f"{used[0]} for example): drain it first with `braidlog node drain`"
         )
+    kept = [each for each in state.tables.values() if node in each.hosts]
+    if kept:
+        raise InvalidArgumentError(
+            f"node {node} still keeps {len(kept)} tables (table {kept[0].name!r} for "
+            "example): drain it first with `braidlog node drain`"
+        )
     if found.voter:
         raise InvalidArgumentError(
             f"node {node} is a voter of the metadata repository: end that first "

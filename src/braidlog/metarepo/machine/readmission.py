@@ -16,6 +16,7 @@ this node has, so the vote that the new directory might give could elect nobody.
 from __future__ import annotations
 
 from braidlog.errors import InvalidArgumentError, NotReadyError
+from braidlog.metarepo.machine import tables
 from braidlog.metarepo.machine.nodes import require_node
 from braidlog.metarepo.machine.state import State
 from braidlog.wire.commands import AdmitNode, ReadmitNode
@@ -42,7 +43,18 @@ def readmit(state: State, index: int, command: ReadmitNode) -> Done:
             f"only node {node.node} holds all records of {len(alone)} streams "
             f"(stream {alone[0]} for example): delete their logs first"
         )
+    sole = [
+        table.name
+        for table in state.tables.values()
+        if table.joined == (node.node,) and state.logs[table.log].trim > table.begin
+    ]
+    if sole:
+        raise InvalidArgumentError(
+            f"only node {node.node} has all of table {sole[0]!r}, and the log does not "
+            "reach back to where the table began: rebuild or drop the table first"
+        )
     node.readmitting = True
+    tables.leave(state, index, node.node)
     if command.votes:
         # It votes again when it has copied the repository.
         node.voter = True
@@ -54,10 +66,11 @@ def is_free(state: State, number: int) -> bool:
     """Tell whether nothing but its vote may rely on what a node once held."""
     known = state.faults
     listed = known is None or number not in known.members or number in known.failed
-    return listed and not any(
+    used = any(
         number in (*stream.replicas, *stream.learners, *stream.holders)
         for stream in state.streams.values()
     )
+    return listed and not used and not tables.kept_by(state, number)
 
 
 def admit(state: State, index: int, command: AdmitNode) -> Done:

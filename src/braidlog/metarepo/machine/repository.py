@@ -27,6 +27,7 @@ from braidlog.metarepo.machine import (
     readmission,
     retention,
     streams,
+    tables,
     views,
 )
 from braidlog.metarepo.machine.errors import RepositoryInvariantError, check
@@ -68,6 +69,9 @@ _APPLY: Final[dict[type, Callable[[State, int, Any], Result]]] = {
     commands.GetCursors: cursors.get_cursors,
     commands.ChangeFaults: faults.change,
     commands.OfferReplicas: adoption.offer,
+    commands.ChangeTables: tables.change,
+    commands.PlaceHosts: tables.place_hosts,
+    commands.SettleHost: tables.settle_host,
 }
 
 

@@ -15,6 +15,7 @@ import msgspec
 from braidlog.errors import CorruptionError
 from braidlog.wire.commands import OfferReplicas
 from braidlog.wire.messages import LogCut, StreamStatus
+from braidlog.wire.tables import TableInfo
 
 NODES_MAX: Final = 256
 LOGS_MAX: Final = 4096
@@ -161,6 +162,8 @@ class State(msgspec.Struct, array_like=True):
     """None as long as nobody keeps fault logs."""
     orphans: tuple[int, ...] = ()
     """Streams that a rescue found only in part: they stay where they are."""
+    tables: dict[bytes, TableInfo] = msgspec.field(default_factory=dict)
+    """Replaced as a whole, never changed in place."""
 
 
 _encoder: Final = msgspec.msgpack.Encoder()

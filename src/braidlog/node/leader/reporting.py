@@ -11,7 +11,7 @@ from collections.abc import Callable
 from braidlog.node.config import NodeConfig
 from braidlog.node.peers.links import Peers
 from braidlog.node.repository.route import RepositoryRoute
-from braidlog.wire.messages import Recorded, Report, StreamReport
+from braidlog.wire.messages import FEATURES, Recorded, Report, StreamReport
 
 
 class Reporting:
@@ -81,4 +81,6 @@ class Reporting:
 
     def _make(self, streams: tuple[StreamReport, ...], *, full: bool) -> Report:
         self._number += 1
-        return Report(self._node, self._incarnation, self._number, full, streams)
+        return Report(
+            self._node, self._incarnation, self._number, full, streams, FEATURES
+        )
