@@ -2,6 +2,7 @@
 
 from braidlog.wire import messages as m
 from braidlog.wire.messages import Message
+from braidlog.wire.tables import IndexInfo, IndexStatus, TableInfo
 
 LOG = bytes(range(16))
 RUN = m.Run(llsn_begin=1, glsn_begin=5, length=3)
@@ -36,6 +37,10 @@ STREAM = m.StreamInfo(
 )
 INFO = m.LogInfo(LOG, "orders", (STREAM,), 9, 40, 1, 2, 1, b"o", 1_700_000_000_000_000)
 NODE = m.NodeInfo(1, "localhost:7400", True, True, False, LOG, True, 1500)
+INDEX = IndexInfo(LOG, "city", b"json:/city", IndexStatus.BUILDING, "why")
+TABLE = TableInfo(
+    LOG, "stock", LOG, LOG, 3, 1_700_000_000_000_000, 2, b"o", (INDEX,), (1, 2), (1,)
+)
 APP = m.AppStatus(
     application="bank",
     partitions=2,
@@ -80,7 +85,7 @@ EXAMPLES: list[tuple[Message, bytes]] = [
     (m.Read(3, 1, True, 4096, 100), b""),
     (m.Records(3, (RUN,), (1, 3), (2, 3), 7, 1, 4), b"aabbb"),
     (m.GetMetadata(7, 100, True, True), b""),
-    (m.Metadata(7, 1, "test", (NODE,), (INFO,)), b""),
+    (m.Metadata(7, 1, "test", (NODE,), (INFO,), (TABLE,)), b""),
     (m.Execute(b"c" * 16), b"command"),
     (m.Executed(8), b"result"),
     (m.Consensus(1), b"raft"),

@@ -10,7 +10,7 @@ import pytest
 
 from braidlog.wire.codec import decode, encode
 from braidlog.wire.frames import AppendFrames, FrameDecoder, encode_frame
-from braidlog.wire.messages import Hello, Message, Metadata
+from braidlog.wire.messages import Hello, Message, Metadata, Report
 from unit.wire.examples import EXAMPLES
 
 GOLDEN = Path(__file__).with_name("golden.txt")
@@ -51,7 +51,8 @@ def test_a_report_of_nodes_that_know_no_damage_is_read() -> None:
     (frame,) = FrameDecoder(1 << 16).feed(bytes.fromhex(old))
     assert not isinstance(frame, AppendFrames)
     read = decode(frame.kind, frame.head, frame.payload)
-    assert read in [message for message, _ in EXAMPLES]
+    assert isinstance(read, Report)
+    assert (read.streams[0].damaged, read.features) == (False, 0)
 
 
 def test_metadata_of_nodes_that_do_not_say_who_is_in_sync_is_read() -> None:
@@ -68,6 +69,26 @@ def test_metadata_of_nodes_that_do_not_say_who_is_in_sync_is_read() -> None:
     ((stream,),) = [log.streams for log in read.logs]
     assert (stream.in_sync, stream.damaged, stream.lacking_ms) == (None, (), 0)
     assert read.nodes[0].silent_ms == 0
+
+
+def test_reports_and_metadata_of_nodes_that_know_no_tables_are_read() -> None:
+    report = "0e0000002117195824000000070000000e00000095010203c39197030209040601c2"
+    metadata = (
+        "830000002d4f44cd150000000700000083000000950701a474657374919801ae6c6f63"
+        "616c686f73743a37343030c3c3c2c410000102030405060708090a0b0c0d0e0fc3cd05"
+        "dc919ac410000102030405060708090a0b0c0d0e0fa66f7264657273919b0302029201"
+        "0291030491019102cd05dc920203ae6e6f64652032206973206c6f73740928010201c4"
+        "016fcf00060a24181e4000"
+    )
+    for old in (report, metadata):
+        (frame,) = FrameDecoder(1 << 16).feed(bytes.fromhex(old))
+        assert not isinstance(frame, AppendFrames)
+        read = decode(frame.kind, frame.head, frame.payload)
+        if isinstance(read, Report):
+            assert read.features == 0
+        else:
+            assert isinstance(read, Metadata)
+            assert read.tables == ()
 
 
 def test_the_greeting_of_nodes_that_prove_nothing_is_read() -> None:

@@ -15,6 +15,7 @@ from braidlog.wire.failures import DETAILS_MAX, TEXT_MAX
 from braidlog.wire.frames import HEADER_BYTES, encode_frame
 from braidlog.wire.messages import MESSAGES, LogId, Number
 from braidlog.wire.roles import NEEDED, Role
+from braidlog.wire.tables import IndexStatus
 from braidlog.wire.tokens import ENTROPY_BYTES, TOKENS_MAX
 from compat.layouts import Layouts, crc32c, table
 from unit.wire.examples import EXAMPLES
@@ -28,6 +29,7 @@ WORDS: list[tuple[Any, str]] = [
     (bool, "bool"),
     (float, "float"),
     (m.StreamStatus, "number"),
+    (IndexStatus, "number"),
     (int, "number"),
     (type(None), "nil"),
 ]
