@@ -97,6 +97,14 @@ def _records(message: messages.Records, payload: int) -> str:
     return _sized(message, payload)
 
 
+def _rows(message: messages.Rows, payload: int) -> str:
+    if bool(message.positions) != bool(payload):
+        return f"{len(message.positions)} positions with {payload} bytes of records"
+    if message.found and len(message.found) != len(message.positions):
+        return f"{len(message.found)} of the keys have {len(message.positions)} records"
+    return ""
+
+
 def _commit(message: messages.Commit, payload: int) -> str:
     cuts = message.cuts
     if any(a.log == b.log and a.version >= b.version for a, b in pairwise(cuts)):
@@ -144,6 +152,8 @@ _CHECKS: Final[dict[type[Message], Callable[[Any, int], str]]] = {
     messages.Call: _call,
     messages.CallResult: _free,
     messages.SnapshotPart: _free,
+    messages.Rows: _rows,
+    messages.RunPart: _free,
     messages.Execute: _execute,
     messages.Consensus: _filled,
     messages.Executed: _free,

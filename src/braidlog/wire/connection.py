@@ -85,6 +85,12 @@ ANSWERS: Final[dict[type[Message], type[Message]]] = {
     messages.Promote: messages.AppStatus,
     messages.FetchSnapshot: messages.SnapshotPart,
     messages.TakeSnapshot: messages.SnapshotProgress,
+    messages.GetRows: messages.Rows,
+    messages.ScanRows: messages.Rows,
+    messages.GetTable: messages.TableStatus,
+    messages.PinRuns: messages.PinnedRuns,
+    messages.FetchRun: messages.RunPart,
+    messages.UnpinRuns: messages.RunPart,
 }
 """Requests, and how each is answered unless it fails."""
 

@@ -28,6 +28,19 @@ from braidlog.wire.application import (
     TakeSnapshot,
 )
 from braidlog.wire.base import LogId, Message, Number, Value
+from braidlog.wire.rows import (
+    FetchRun,
+    GetRows,
+    GetTable,
+    PinnedFile,
+    PinnedRuns,
+    PinRuns,
+    Rows,
+    RunPart,
+    ScanRows,
+    TableStatus,
+    UnpinRuns,
+)
 from braidlog.wire.tables import TableInfo
 
 __all__ = [
@@ -49,9 +62,12 @@ __all__ = [
     "Faults",
     "Feature",
     "Fetch",
+    "FetchRun",
     "FetchSnapshot",
     "GetAppStatus",
     "GetMetadata",
+    "GetRows",
+    "GetTable",
     "Goodbye",
     "Hello",
     "LogCut",
@@ -61,7 +77,10 @@ __all__ = [
     "Metadata",
     "NodeInfo",
     "Number",
+    "PinRuns",
     "Ping",
+    "PinnedFile",
+    "PinnedRuns",
     "Pong",
     "Promote",
     "Proof",
@@ -70,7 +89,10 @@ __all__ = [
     "Records",
     "Replicate",
     "Report",
+    "Rows",
     "Run",
+    "RunPart",
+    "ScanRows",
     "SnapshotPart",
     "SnapshotProgress",
     "StreamConfig",
@@ -78,7 +100,9 @@ __all__ = [
     "StreamReport",
     "StreamRun",
     "StreamStatus",
+    "TableStatus",
     "TakeSnapshot",
+    "UnpinRuns",
     "Value",
     "Welcome",
 ]

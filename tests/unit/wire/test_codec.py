@@ -1,7 +1,7 @@
 """Heads of frames: every message comes back; anything else is refused in words."""
 
 from itertools import pairwise
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import msgspec
 import pytest
@@ -65,7 +65,10 @@ def test_the_head_ends_where_the_array_ends(
 @pytest.mark.parametrize(("message", "payload"), PAYLOADS, ids=name)
 def test_no_field_takes_another_type(message: Message, payload: memoryview) -> None:
     fields = msgspec.msgpack.decode(encode(message))
-    for number in range(len(fields)):
+    hints = get_type_hints(type(message), include_extras=True)
+    for number, field in enumerate(type(message).__struct_fields__):
+        if type(None) in get_args(hints[field]):
+            continue
         damaged = [*fields]
         damaged[number] = None
         with pytest.raises(RemoteProtocolError):

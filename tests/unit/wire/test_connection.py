@@ -98,7 +98,7 @@ def test_an_append_of_a_newer_version_is_an_append() -> None:
 
 @pytest.mark.parametrize("message", list(ANSWERS))
 def test_a_request_is_answered_once_and_by_its_answer(message: type[Message]) -> None:
-    pair = greeted()
+    pair = peers() if NEEDED[message] is Role.PEER else greeted()
     number = ask(pair, *OF[message])
     pair.to_server()
     for wrong in OTHERS - {ANSWERS[message]}:
@@ -164,7 +164,8 @@ def test_every_message_has_its_place() -> None:
 def test_what_the_role_does_not_allow_fails_and_nothing_else(
     message: type[Message], role: Role
 ) -> None:
-    pair = greeted(role)
+    # Nobody has the role of a peer but a node.
+    pair = peers() if role is Role.PEER else greeted(role)
     number = ask(pair, *OF[message])
     events = pair.to_server()
     if role >= NEEDED[message]:

@@ -1,0 +1,153 @@
+"""What clients and hosts of tables say to one another, and hosts among themselves.
+
+Part of `braidlog.wire.messages`, under the same rules. Any node takes these requests;
+it answers those about tables that it keeps, and refuses the others with
+`NotReadyError`, so that the client looks where the table is.
+
+A host that joins copies files of another one: it pins a version of them, fetches each
+in parts, checks them, and lets the version go. A pin ends by itself when nobody has
+asked for a part of it for a while.
+"""
+
+from __future__ import annotations
+
+from braidlog.wire.base import Message, Number, Value
+
+__all__ = [
+    "FetchRun",
+    "GetRows",
+    "GetTable",
+    "PinRuns",
+    "PinnedFile",
+    "PinnedRuns",
+    "Rows",
+    "RunPart",
+    "ScanRows",
+    "TableStatus",
+    "UnpinRuns",
+]
+
+
+class GetRows(Message, frozen=True, array_like=True):
+    """Look keys up in a table; answered in their order."""
+
+    KIND = 64
+    table: bytes
+    keys: tuple[bytes, ...]
+    at: Number = 0
+    """Position to look at; 0: the newest that the host has applied."""
+    after: Number = 0
+    """Position that the host has to have applied."""
+    wait_ms: Number = 0
+    """How long it may wait for that."""
+
+
+class ScanRows(Message, frozen=True, array_like=True):
+    """Read keys of a table in order, or entries of one of its indexes."""
+
+    KIND = 65
+    table: bytes
+    tree: bytes
+    """Identity of the index; empty: by key."""
+    begin: bytes
+    end: bytes | None
+    """Half-open, as the tree orders them; None: to the last."""
+    reverse: bool
+    """From the end to the begin."""
+    count_max: Number
+    bytes_max: Number
+    at: Number = 0
+    after: Number = 0
+    wait_ms: Number = 0
+    lease_ms: Number = 0
+    """For how long the host has to be able to answer at the same position again."""
+
+
+class Rows(Message, frozen=True, array_like=True):
+    """Answer: records as one batch in the payload; none if there are none."""
+
+    KIND = 66
+    position: Number
+    """What it is as of: `at`, or what the host had applied."""
+    positions: tuple[Number, ...]
+    """Of each record."""
+    found: tuple[Number, ...]
+    """Which of the keys of a `GetRows` they are, counted from 0; else empty."""
+    next: bytes | None = None
+    """Where a scan goes on: as `begin`, or as `end` in reverse; None: it is over."""
+
+
+class GetTable(Message, frozen=True, array_like=True):
+    """Ask a host how its copy of a table is."""
+
+    KIND = 67
+    table: bytes
+    after: Number = 0
+    wait_ms: Number = 0
+
+
+class TableStatus(Message, frozen=True, array_like=True):
+    """Answer: how far the copy is, and what it consists of."""
+
+    KIND = 68
+    applied: Number
+    flushed: Number
+    floor: Number
+    """Lowest position that it can be read at."""
+    joined: bool
+    figures: dict[str, int | str]
+    """Bytes, keys, files and more, by name."""
+
+
+class PinRuns(Message, frozen=True, array_like=True):
+    """Host to host: keep the files of a table as they are now, for me to copy."""
+
+    KIND = 69
+    table: bytes
+    lease_ms: Number
+
+
+class PinnedFile(Value, frozen=True, array_like=True):
+    """A file of a pinned version."""
+
+    path: str
+    """Below the directory of the table."""
+    bytes: Number
+    checksum: Number
+    """CRC32C of all of it."""
+
+
+class PinnedRuns(Message, frozen=True, array_like=True):
+    """Answer: the files, from which a table can be opened that has all up to there."""
+
+    KIND = 70
+    pin: Number
+    flushed: Number
+    files: tuple[PinnedFile, ...]
+
+
+class FetchRun(Message, frozen=True, array_like=True):
+    """Host to host: a part of a pinned file."""
+
+    KIND = 71
+    pin: Number
+    path: str
+    offset: Number
+    bytes_max: Number
+
+
+class RunPart(Message, frozen=True, array_like=True):
+    """Answer: the part in the payload."""
+
+    KIND = 72
+    offset: Number
+
+
+class UnpinRuns(Message, frozen=True, array_like=True):
+    """Host to host: the files were copied, or are not needed any more.
+
+    Answered with a `RunPart` without bytes.
+    """
+
+    KIND = 73
+    pin: Number
