@@ -7,6 +7,7 @@ command stands in a `Call`, which adds the identity that makes it happen once.
 *Invariants.* Everything that a command needs is in it: who is alive, what time it is
 and where replicas go was decided before it was logged, by the leader.
 """
+# One file: the commands of the protocol are read side by side.
 
 from __future__ import annotations
 

@@ -118,8 +118,8 @@ class Feature(IntFlag):
     """Commands and metadata about tables."""
 
 
-FEATURES: Final = Feature.TABLES
-"""What this version knows."""
+FEATURES: Final = Feature(0)
+"""What this version knows: of tables all but how to keep one, so none are let in."""
 
 
 class StreamStatus(IntEnum):

@@ -6,7 +6,15 @@ from braidlog.logstream.states import ReplicaState
 from braidlog.metarepo.events import Elections, Event
 from braidlog.raft import Role, SoftState
 from braidlog.wire import commands
+from braidlog.wire.commands import ChangeTables, SettleHost
 from braidlog.wire.messages import StreamReport
+from braidlog.wire.tables import (
+    CreateIndex,
+    CreateTable,
+    DropTable,
+    ReplaceTable,
+    SettleIndex,
+)
 from unit.metarepo.bench import LOG
 from unit.metarepo.test_group import Lone
 
@@ -215,3 +223,44 @@ def test_a_lost_majority_is_told_once_until_somebody_leads() -> None:
     member.see(Role.FOLLOWER, 6, 2, now=100.0)
     member.see(Role.PRE_CANDIDATE, 6, 0, now=200.0)
     assert [each.name for each in member.elections.tick(203.0)] == ["majority_lost"]
+
+
+def test_what_happens_to_tables_is_told() -> None:
+    cluster = Cluster()
+    table, tree, index = b"t" * 16, b"p" * 16, b"i" * 16
+    cluster.result(ChangeTables((CreateTable(table, tree, "stock", LOG, 2),)))
+    cluster.result(ChangeTables((CreateIndex(table, index, "city", b"f"),)))
+    cluster.result(ChangeTables((SettleIndex(table, index, active=True),)))
+    assert cluster.told() == ["table_created", "table_altered", "index_built"]
+    cluster.result(commands.DrainNode(1))
+    cluster.go(0.5)
+    cluster.result(SettleHost(table, 3, joined=True))
+    cluster.go(0.5)
+    told = cluster.told()
+    assert [name for name in told if name.startswith("host")] == [
+        "hosts_changed",
+        "host_joined",
+        "hosts_changed",
+    ]
+    assert cluster.last["hosts_changed"].fields["hosts"] == [2, 3]
+    cluster.result(SettleHost(table, 2, joined=False))
+    trees = (b"q" * 16, b"j" * 16)
+    empty = ReplaceTable(table, b"u" * 16, trees, empty=True)
+    cluster.result(ChangeTables((empty,)))
+    cluster.result(ChangeTables((DropTable(b"u" * 16),)))
+    assert cluster.told() == ["host_damaged", "table_created", "table_dropped"]
+
+
+def test_a_host_that_stays_away_is_replaced() -> None:
+    cluster = Cluster()
+    table = CreateTable(b"t" * 16, b"p" * 16, "stock", LOG, 2)
+    cluster.result(ChangeTables((table,)))
+    cluster.silent = {1}
+    cluster.go(20)
+    state = cluster.group.repository.state
+    assert state.tables[table.table].hosts == (1, 2)
+    cluster.go(15)
+    assert state.tables[table.table].hosts == (1, 2, 3)
+    cluster.result(SettleHost(table.table, 3, joined=True))
+    cluster.go(1)
+    assert cluster.group.repository.state.tables[table.table].hosts == (2, 3)

@@ -1,4 +1,5 @@
 """The group with one member: requests, answers, what nodes are told."""
+# One file: one state machine: what each input comes to.
 
 from __future__ import annotations
 
@@ -27,17 +28,19 @@ from braidlog.raft import (
     Stored,
 )
 from braidlog.wire import commands
-from braidlog.wire.commands import Command
+from braidlog.wire.commands import ChangeTables, Command
 from braidlog.wire.messages import (
     Commit,
     Configure,
     Faults,
+    Feature,
     Recorded,
     Report,
     StreamInfo,
     StreamReport,
 )
 from braidlog.wire.results import Created, Done, Epoch, decode_result
+from braidlog.wire.tables import CreateIndex, CreateTable, RenameTable
 from unit.metarepo.bench import LOG
 
 
@@ -72,6 +75,7 @@ class Lone:
         self.entries: list[Entry] = []
         self.hard = HardState()
         self.numbers = 0
+        self.features: dict[int, Feature] = {}
         if lead:
             self.wait(2.0)
             assert self.group.leads
@@ -110,7 +114,8 @@ class Lone:
 
     def tell(self, *streams: StreamReport, node: int = 1, incarnation: int = 1) -> None:
         self.numbers += 1
-        report = Report(node, incarnation, self.numbers, True, streams)
+        knows = self.features.get(node, Feature.TABLES)
+        report = Report(node, incarnation, self.numbers, True, streams, knows)
         self.group.report(report, self.now)
         self.run()
 
@@ -489,3 +494,48 @@ def test_voters_count_before_they_have_registered() -> None:
     members = Stored(Base(membership=Membership((1, 2, 3))))
     assert takers(State(), members.base.membership) == {1, 2, 3}
     assert takers(State(removed=(2,)), members.base.membership) == {1, 3}
+
+
+TABLE = CreateTable(b"t" * 16, b"p" * 16, "stock", LOG)
+
+
+def test_tables_wait_until_all_nodes_know_them() -> None:
+    lone = three_nodes()
+    lone.result(commands.CreateLog(LOG, "log", 1, 2, 1))
+    lone.features[3] = Feature(0)
+    lone.tell(node=3)
+    answer = lone.do(ChangeTables((TABLE,)))
+    assert answer is not None
+    assert "node 3 runs a version that does not know tables" in str(answer.error)
+    del lone.features[3]
+    lone.tell(node=3)
+    lone.wall = 7
+    assert lone.result(ChangeTables((TABLE,))) == Done(7)
+    (table,) = lone.group.metadata().tables
+    assert (table.name, table.created, table.joined) == ("stock", 7, (1, 2))
+
+
+def test_names_and_pins_of_tables_are_guarded() -> None:
+    lone = three_nodes()
+    lone.result(commands.CreateLog(LOG, "log", 1, 2, 1))
+    for change in (
+        CreateTable(b"u" * 16, b"q" * 16, "..", LOG),
+        RenameTable(TABLE.table, "a/b"),
+        CreateIndex(TABLE.table, b"i" * 16, "x\ny", b"f"),
+    ):
+        answer = lone.do(ChangeTables((TABLE, change)))
+        assert answer is not None
+        assert isinstance(answer.error, InvalidArgumentError), change
+    lone.result(ChangeTables((TABLE,)))
+    pin = f"table:{TABLE.table.hex()}:1"
+    for command in (
+        commands.SetCursor(LOG, pin, 1),
+        commands.SetCursor(LOG, "table:mine", 1),
+        commands.DeleteCursor(LOG, pin),
+    ):
+        answer = lone.do(command)
+        assert answer is not None
+        assert isinstance(answer.error, InvalidArgumentError), command
+    # It is moved by the host, when that has flushed.
+    move = commands.SetCursor(LOG, pin, 1, change=commands.CursorChange.MOVE)
+    assert isinstance(lone.result(move), Done)

@@ -7,6 +7,7 @@ leader knows: which nodes are alive, which replicas entered.
 *Invariants.* A stream of which a change is in the log gets no cut and no second change
 until that is applied. Nothing is decided before the state is up to date.
 """
+# One file: what a leader knows, from the begin of its term to its end.
 
 from __future__ import annotations
 
