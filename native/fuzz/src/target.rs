@@ -49,7 +49,7 @@ pub fn general_bound(input: &Input) -> usize {
 }
 
 /// All targets.
-pub const ALL: [&dyn Target; 10] = [
+pub const ALL: [&dyn Target; 11] = [
     &targets::batch::Batch,
     &targets::frame::Frames,
     &targets::segment::Segment,
@@ -60,6 +60,7 @@ pub const ALL: [&dyn Target; 10] = [
     &targets::small::Checkpoints,
     &targets::small::Current,
     &targets::wire::Wire,
+    &targets::run::Runs,
 ];
 
 /// The target of that name.

@@ -12,4 +12,5 @@
 
 pub mod entry;
 pub mod memory;
+pub mod order;
 pub mod run;

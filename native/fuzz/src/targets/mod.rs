@@ -9,6 +9,8 @@ mod frame_make;
 pub mod manifest;
 pub mod manifest_bytes;
 mod manifest_make;
+pub mod run;
+mod run_make;
 pub mod segment;
 mod segment_bytes;
 mod segment_make;

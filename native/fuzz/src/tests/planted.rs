@@ -12,7 +12,7 @@ use crate::targets::manifest_bytes::{contents, edits};
 type Bug = (&'static str, fn(&Input));
 
 /// One for each target, in their order.
-pub const BUGS: [Bug; 10] = [
+pub const BUGS: [Bug; 11] = [
     ("batch", batch),
     ("frame", frame),
     ("segment", segment),
@@ -23,6 +23,7 @@ pub const BUGS: [Bug; 10] = [
     ("checkpoint", checkpoint),
     ("current", current),
     ("wire", wire),
+    ("run", run),
 ];
 
 /// Reads behind a table of `entries`.
@@ -110,4 +111,12 @@ fn current(input: &Input) {
 /// There are no messages above 40.
 fn wire(input: &Input) {
     look_up(41, input.bytes().get(8).copied().unwrap_or(0).into());
+}
+
+/// Filters are made with 0, 1, 6 or 16 bits for a key.
+fn run(input: &Input) {
+    let bytes = input.file("run").unwrap_or(&[]);
+    if let Some(at) = bytes.len().checked_sub(20) {
+        look_up(1, usize::from(![0, 1, 6, 16].contains(&u32_at(bytes, at))));
+    }
 }
