@@ -37,12 +37,12 @@ def log() -> None:
 @click.option(
     "--retention",
     "retention_ms",
-    type=parameters.duration,
+    type=parameters.retention,
     help="Trim records older than this, for instance 7d.",
 )
 @click.option(
     "--retention-bytes",
-    type=parameters.size,
+    type=parameters.retention_bytes,
     help="Trim the oldest records beyond this size, for instance 10GiB.",
 )
 @click.option(
@@ -73,9 +73,8 @@ def log() -> None:
 )
 def create(session: Session, /, name: str, *, exist_ok: bool, **settings: Any) -> None:
     """Create the log NAME, and the data directory if it does not exist."""
-    given = {key: value for key, value in settings.items() if value is not None}
-    if not given["allow_missing"]:
-        del given["allow_missing"]
+    # 0 is "none", which is the default, and false is no flag.
+    given = {key: value for key, value in settings.items() if value}
     if session.cluster is None:
         for only in ("streams", "replication", "min_replicas", "allow_missing"):
             if only in given:

@@ -21,6 +21,15 @@ def test_create_list_describe_delete(cli: Cli) -> None:
     assert [log["log"] for log in cli.json("log", "list")] == ["b"]
 
 
+def test_a_log_that_keeps_nothing_is_not_created(cli: Cli) -> None:
+    for option, none in (("--retention", "0s"), ("--retention-bytes", "0")):
+        refused = cli.run("log", "create", "a", option, none, code=2)
+        assert "to keep everything, write none" in refused.stderr
+        cli.run("log", "create", option[2:], option, "none")
+    [first, second] = cli.json("log", "list")
+    assert (first["log"], second["log"]) == ("retention", "retention-bytes")
+
+
 def test_describe_for_programs_is_exact_and_says_nothing_twice(cli: Cli) -> None:
     cli.run("log", "create", "a", "--retention", "36h", "--retention-bytes", "1536k")
     cli.run("append", "a", "x", "y")
