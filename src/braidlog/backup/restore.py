@@ -25,9 +25,9 @@ from braidlog.backup.layout import (
     BackupLog,
     BackupPart,
     BackupStream,
-    checksum_of,
 )
 from braidlog.backup.place import Place
+from braidlog.documents import checksum_of
 from braidlog.errors import BackupDamagedError, CorruptionError, InvalidArgumentError
 
 Progress: TypeAlias = Callable[[int, int], object]
