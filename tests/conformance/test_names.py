@@ -16,7 +16,6 @@ NODE = "each node of a cluster does it by itself"
 PENDING = "a `Pending` is waited for by a thread; a loop has `asyncio.Future`"
 OPERATOR = "an operator cannot be awaited; the method of the same purpose is"
 BLOCKING = "is asked of `.blocking`: it waits for nothing"
-LATER = "backups of a cluster are not built yet"
 OPERATORS = (
     "__len__",
     "__arrow_c_stream__",
@@ -42,12 +41,10 @@ ABSENT: dict[type, dict[str, str]] = {
     AsyncClient: {
         **dict.fromkeys(("closed", "provision", "report", "stats"), FILES),
         **dict.fromkeys(("maintain", "sync"), NODE),
-        "backup": LATER,
     },
     Client: {
         **dict.fromkeys(("closed", "provision", "report", "stats"), FILES),
         **dict.fromkeys(("maintain", "sync"), NODE),
-        "backup": LATER,
     },
     AsyncCursor: {},
     ClusterCursor: {},

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use braidlog_core::vfs::RealVfs;
-use braidlog_core::wal::backup::part::{Entries, Header, put};
+use braidlog_core::wal::backup::part::{Entries, Header, anonymous as without_producer, put};
 use braidlog_core::wal::backup::{Cut, LogCut, NewDirectory, Restore as Restoring};
 use braidlog_core::wal::{Cursor, NewLog, Producers};
 use braidlog_core::{Error, Result as CoreResult};
@@ -182,8 +182,9 @@ fn part_header(py: Python<'_>, log: u128, stream: u32) -> Bound<'_, PyBytes> {
     PyBytes::new(py, &Header { log, stream }.encode())
 }
 
-/// An entry with some records of a batch.
+/// An entry with some records of a batch; `anonymous` without its producer.
 #[pyfunction]
+#[pyo3(signature = (llsn, glsn, skip, count, batch, *, anonymous=false))]
 fn part_entry<'py>(
     py: Python<'py>,
     llsn: Unsigned,
@@ -191,11 +192,19 @@ fn part_entry<'py>(
     skip: u32,
     count: u32,
     batch: &Bound<'_, PyAny>,
+    anonymous: bool,
 ) -> PyResult<Bound<'py, PyBytes>> {
     let batch = Held::of(batch, "batch")?;
     let entry = detach(py, || {
         let mut out = Vec::with_capacity(batch.as_slice().len() + 24);
-        put(&mut out, (llsn.0, glsn.0), skip, count, batch.as_slice()).map(|()| out)
+        let bare;
+        let batch = if anonymous {
+            bare = without_producer(batch.as_slice())?;
+            &bare
+        } else {
+            batch.as_slice()
+        };
+        put(&mut out, (llsn.0, glsn.0), skip, count, batch).map(|()| out)
     });
     Ok(PyBytes::new(py, &entry.map_err(to_py)?))
 }

@@ -14,9 +14,10 @@ and verified on the way.
 
 from __future__ import annotations
 
+import hashlib
 import struct
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any, Final, TypeAlias, TypeVar
@@ -41,7 +42,6 @@ from braidlog.backup.run import (
     overtaken,
     read_list,
 )
-from braidlog.documents import hashing
 from braidlog.errors import (
     BeyondEndError,
     CorruptionError,
@@ -252,16 +252,7 @@ class _Copy:
             parts = []
             self._parts[log.hex] = ()
         self._seen.add(log.hex)
-        if not parts or parts[0].begin > log.first:
-            return []
-        last = parts[-1]
-        # Small ones are joined, or a backup an hour would make a file an hour.
-        if last.end < log.end and last.bytes < SMALL_BYTES and self._is_old(last):
-            parts.pop()
-        return parts
-
-    def _is_old(self, part: BackupPart) -> bool:
-        return not part.path.endswith(f"{self._run.id}.part")
+        return known_parts(parts, log.first, log.end, self._run.id)
 
     def _goes_on(self, log: _LogCut, parts: list[BackupPart]) -> bool:
         """Tell whether the log goes on from what the base has of it.
@@ -272,13 +263,7 @@ class _Copy:
         last = parts[-1]
         same = last.end <= log.end and self._digest(log, last.end) == last.last
         if not same and self._strict and self._run.base is not None:
-            msg = (
-                f"log {log.name!r} does not go on from backup {self._run.base.id}: "
-                "the directory was put back to an earlier state since"
-            )
-            raise InvalidArgumentError(msg).advising(
-                "Make a full backup: base='none', or without a base"
-            )
+            raise differs(log.name, self._run.base.id)
         return same
 
     # -- copying -----------------------------------------------------------------
@@ -337,13 +322,42 @@ class _Copy:
             return read()
 
 
+def known_parts(
+    parts: Sequence[BackupPart], begin: int, end: int, run: str
+) -> list[BackupPart]:
+    """Return the parts that are used again, of those that end behind ``begin``."""
+    if not parts or parts[0].begin > begin:
+        return []
+    last = parts[-1]
+    # Small ones are joined, or a backup an hour would make a file an hour.
+    old = not last.path.endswith(f"{run}.part")
+    if old and last.end < end and last.bytes < SMALL_BYTES:
+        return list(parts[:-1])
+    return list(parts)
+
+
+def differs(log: str, base: str) -> InvalidArgumentError:
+    """Return the error for a base that a log does not go on from."""
+    msg = (
+        f"log {log!r} does not go on from backup {base}: "
+        "it was put back to an earlier state since"
+    )
+    return InvalidArgumentError(msg).advising(
+        "Make a full backup: base='none', or without a base"
+    )
+
+
 def record_digest(follower: _native.Follower, stream: int, position: int) -> str:
-    """Return the digest of one record, by which an increment knows its source again."""
+    """Return the digest of one record of a directory."""
     try:
-        record = follower.view(stream).get(position)
+        return digest_of(follower.view(stream).get(position))
     except LostRecordsError:
         return "hole"
-    digest = hashing()
+
+
+def digest_of(record: _native.Record) -> str:
+    """Return the digest of a record, by which an increment knows its source again."""
+    digest = hashlib.blake2b(digest_size=16)
     digest.update(struct.pack("<Qq", record.position, record.timestamp))
     values: list[bytes | None] = [record.key, record.value]
     for name, value in record.headers:

@@ -11,6 +11,7 @@ reader could take files of one for those of the other.
 
 from __future__ import annotations
 
+import heapq
 import json
 import os
 import secrets
@@ -25,10 +26,14 @@ from braidlog.backup.layout import (
     BackupLog,
     BackupPart,
     BackupStream,
+    checksum_of,
+    forgotten,
 )
 from braidlog.backup.place import Place
-from braidlog.documents import checksum_of
-from braidlog.errors import BackupDamagedError, CorruptionError, InvalidArgumentError
+from braidlog.errors import BackupDamagedError, CorruptionError
+
+ENTRY_BYTES: Final = 24
+"""Bytes of an entry of a part before its batch."""
 
 Progress: TypeAlias = Callable[[int, int], object]
 """Called with the bytes done and the bytes in all."""
@@ -143,9 +148,6 @@ def restore_directory(
             cannot be opened then, and the same call begins over.
         UnavailableError: the system refuses, for instance because the disk is full.
     """
-    if backup.source.kind != "directory":
-        msg = f"the backup {backup.id} is of a {backup.source.kind}"
-        raise InvalidArgumentError(msg)
     note = {"backup": backup.id, "place": place.location}
     total, done = max(1, backup.bytes), 0
     restore = _native.Restore(
@@ -160,11 +162,12 @@ def restore_directory(
         **keywords,
     )
     try:
-        for log, stream, part in _parts(backup):
-            restore.place(read_part(place, log, stream, part))
-            done += part.bytes
-            if progress is not None:
-                progress(done, total)
+        for log in backup.logs:
+            for size, part in _in_order(place, log):
+                restore.place(part)
+                done += size
+                if progress is not None:
+                    progress(done, total)
         restore.finish()
     finally:
         restore.abandon()
@@ -174,10 +177,61 @@ def restore_directory(
 
 
 _EMBEDDED: Final = 1
+"""The stream of a log in a directory, and in parts that are made for one."""
+
+_PIECE_BYTES: Final = 4 << 20
+
+
+def _is_plain(log: BackupLog) -> bool:
+    """Tell whether the positions of a log are the LLSNs of its one stream."""
+    if len(log.streams) != 1:
+        return False
+    (stream,) = log.streams
+    return (stream.first, stream.end) == (log.first, log.end)
+
+
+def _in_order(place: Place, log: BackupLog) -> Iterator[tuple[int, bytes]]:
+    """Yield the records of a log as parts of one stream, and how much was read."""
+    if _is_plain(log):
+        (stream,) = log.streams
+        for part in stream.parts:
+            yield part.bytes, read_part(place, log, stream, part)
+        return
+    read = [0]
+
+    def entries(stream: BackupStream) -> Iterator[tuple[int, int, bytes]]:
+        for part in stream.parts:
+            data = read_part(place, log, stream, part)
+            read[0] += part.bytes
+            for _, glsn, count, batch in _native.part_entries(data):
+                yield glsn, count, batch
+
+    header = _native.part_header(int(log.id, 16), _EMBEDDED)
+    piece, size = [header], 0
+    for glsn, count, batch in heapq.merge(*map(entries, log.streams)):
+        if glsn + count <= log.first:
+            continue
+        # Each stream counts the sequences of a producer by itself; in one they clash.
+        entry = _native.part_entry(glsn, glsn, 0, count, batch, anonymous=True)
+        piece.append(entry)
+        size += len(entry)
+        if size >= _PIECE_BYTES:
+            yield read[0], b"".join(piece)
+            piece, size, read[0] = [header], 0, 0
+    yield read[0], b"".join(piece)
+
+
+def _options(log: BackupLog) -> bytes:
+    """Return the options of a log without what only a cluster needs."""
+    options = json.loads(log.options or "{}")
+    if options.pop("key_streams", None) is None:
+        return log.options.encode()
+    return json.dumps(options, sort_keys=True).encode()
 
 
 def _row(log: BackupLog) -> tuple[Any, ...]:
-    (stream,) = log.streams
+    # Of producers in many streams nothing can be kept: their repeats are refused.
+    producers = log.streams[0].producers if _is_plain(log) else forgotten(log.first)
     cursors = [
         (each.name, each.position, each.pin, each.touched, each.lease)
         for each in log.cursors
@@ -187,9 +241,9 @@ def _row(log: BackupLog) -> tuple[Any, ...]:
         int(log.id, 16),
         _EMBEDDED,
         log.created,
-        log.options.encode(),
+        _options(log),
         log.first,
         log.end,
-        stream.producers,
+        producers,
         cursors,
     )

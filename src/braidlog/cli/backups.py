@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from braidlog.cli.command import parameters
-from braidlog.cli.command.commands import LocalCommand, PlainCommand, group_of
+from braidlog.cli.command.commands import EitherCommand, PlainCommand, group_of
 from braidlog.cli.command.failures import CORRUPTION, Problem
 from braidlog.cli.command.options import yes_option
 from braidlog.cli.command.session import Session
 from braidlog.cli.terminal.output import facts, line, message, rows
 from braidlog.cli.terminal.progress import meter
 from braidlog.cli.terminal.text import clock, counted, human_bytes
+
+if TYPE_CHECKING:
+    from braidlog.backup.restore import Restored
 
 
 @click.group(cls=group_of(PlainCommand))
@@ -26,7 +31,7 @@ def backup() -> None:
     """
 
 
-@backup.command(cls=LocalCommand)
+@backup.command(cls=EitherCommand)
 @click.argument("place")
 @click.option(
     "--base",
@@ -37,8 +42,8 @@ def backup() -> None:
     ),
 )
 def create(session: Session, /, place: str, *, base: str | None) -> None:
-    """Back up all logs into PLACE, beside a writer."""
-    with session.reader() as store, meter("backup", None, unit="records") as progress:
+    """Back up all logs into PLACE, beside a writer or a running cluster."""
+    with session.logs() as store, meter("backup", None, unit="records") as progress:
         made = store.backup(place, base=base, progress=progress.at)
     new = human_bytes(made.new_bytes)
     on_top = f", {new} of it new since {made.base}" if made.base else ""
@@ -138,6 +143,26 @@ def delete(session: Session, place: str, backup_id: str, *, yes: bool) -> None:
     type=parameters.size,
     help="Bound of the new directory [default: that of the source].",
 )
+@click.option(
+    "--as-cluster",
+    metavar="NAME",
+    help="Make the directory of the first node of a new cluster of this name.",
+)
+@click.option(
+    "--node",
+    type=parameters.NODE,
+    help="With --as-cluster: id of that node [default: 1].",
+)
+@click.option(
+    "--streams",
+    type=parameters.STREAMS,
+    help="With --as-cluster: streams of each log [default: as in the backup].",
+)
+@click.option(
+    "--replication",
+    type=parameters.STREAMS,
+    help="With --as-cluster: replicas of each stream [default: as in the backup].",
+)
 def restore(
     session: Session,
     place: str,
@@ -145,25 +170,60 @@ def restore(
     *,
     backup_id: str | None,
     wal_bytes_max: int | None,
+    as_cluster: str | None,
+    **wanted: int | None,
 ) -> None:
     """Make DIRECTORY of a backup in PLACE.
 
     Nothing is overwritten: DIRECTORY does not exist, or is empty. It can be opened when
     all of it is there; after an interruption run the same command again.
     """
-    from braidlog.backup import restore as bring_back
-
+    given = {name: value for name, value in wanted.items() if value is not None}
+    if given and as_cluster is None:
+        raise click.UsageError(f"--{next(iter(given))} needs --as-cluster")
     with meter("restore", None, unit="bytes") as progress:
-        made = bring_back(
-            place,
-            directory,
-            backup_id,
-            wal_bytes_max=wal_bytes_max,
-            progress=progress.at,
-        )
+        if as_cluster is None:
+            from braidlog.backup import restore as bring_back
+
+            made = bring_back(
+                place,
+                directory,
+                backup_id,
+                wal_bytes_max=wal_bytes_max,
+                progress=progress.at,
+            )
+        else:
+            wishes = {"cluster": as_cluster, "wal_bytes_max": wal_bytes_max, **given}
+            made = _first_node(place, directory, backup_id, progress.at, wishes)
     line(
         session,
         f"restored {made.backup} to {made.target}: {counted(made.logs, 'log')},"
         f" {counted(made.records, 'record')}",
         **asdict(made),
     )
+    if as_cluster is not None and not session.as_json:
+        message(
+            f"hint: start node {given.get('node', 1)} with [node] data ="
+            f" {made.target!r}, [cluster] name = {as_cluster!r} and itself as the only"
+            " voter; other nodes join with empty directories"
+        )
+
+
+def _first_node(
+    place: str,
+    directory: Path,
+    backup_id: str | None,
+    progress: Callable[[int, int], object],
+    wishes: dict[str, Any],
+) -> Restored:
+    # Late: everything else works without the extra that this needs.
+    from braidlog.backup.place import place_of
+    from braidlog.backup.run import find
+    from braidlog.node.rescue.restored import Wanted, restore_node
+
+    where = place_of(place)
+    found = find(where, backup_id)
+    now = time.time_ns() // 1000
+    wanted = Wanted(**wishes)
+    target = directory.absolute()
+    return restore_node(where, found, target, wanted, now=now, progress=progress)

@@ -237,6 +237,7 @@ class Client(BlockingClient[AsyncClient]):
     """A client for blocking code; see `AsyncClient`. Use `braidlog.connect`."""
 
     logs = blocking_call(AsyncClient.logs)
+    backup = blocking_call(AsyncClient.backup)
     delete_log = blocking_call(AsyncClient.delete_log)
     describe = blocking_call(AsyncClient.describe)
     metadata = blocking_call(AsyncClient.metadata)

@@ -34,6 +34,9 @@ from braidlog.wire import commands, results
 from braidlog.wire.messages import Metadata, NodeInfo, StreamInfo
 
 if TYPE_CHECKING:
+    from braidlog.backup.directory import Progress
+    from braidlog.backup.layout import Backup
+    from braidlog.backup.place import PlaceLike
     from braidlog.client.log import ClusterLogDescription
 
 _LOG_BYTES: Final = 16
@@ -213,6 +216,40 @@ class AsyncClient(AsyncClosable):
         """
         log, scan = await self.log(name), await self.scan(name)
         return AsyncIngest(self._cluster, log, scan, self._codec)
+
+    async def backup(
+        self,
+        place: PlaceLike,
+        *,
+        base: str | None = None,
+        progress: Progress | None = None,
+    ) -> Backup:
+        """Back up all logs, each as it is at one cut, while the cluster runs.
+
+        What was acknowledged before the call is in it: records with their positions,
+        options, cursors. Of producers it has what the records say. Everything else is
+        as with `Store.backup`; ``base`` is a backup of the same cluster.
+
+        Raises:
+            NotFoundError: there is no backup ``base``, or nothing to make ``place`` in.
+            InvalidArgumentError: ``base`` is of something else, or the cluster was put
+                back to an earlier state since; ``place`` is no place.
+            UnavailableError: the system refuses, for instance because the disk is full.
+            DeadlineError: a log lets go of records faster than the place takes them, or
+                no replica of a stream answers.
+        """
+        from braidlog.backup.place import place_of
+        from braidlog.backup.run import LEASE_S
+        from braidlog.client.backup import back_up_cluster
+
+        return await back_up_cluster(
+            self._cluster,
+            self._codec,
+            place_of(place),
+            base=base,
+            lease_s=LEASE_S,
+            progress=progress,
+        )
 
     async def metadata(self) -> Metadata:
         """Return nodes, leader, logs and streams as of one moment.

@@ -5,7 +5,7 @@
 //! then entries, each: u32 bytes, u32 records, u64 first LLSN, u64 first GLSN, the batch
 //! ```
 
-use crate::batch::{BatchView, parse_head};
+use crate::batch::{BatchBuilder, BatchView, parse_head};
 use crate::codec::{Put, Take};
 use crate::error::{Error, Result};
 use crate::wal::format::number::fits;
@@ -52,6 +52,19 @@ pub struct Entry<'a> {
     pub count: u32,
     /// As encoded.
     pub batch: &'a [u8],
+}
+
+/// A verified batch without its producer: where the sequences of several streams come together, they say nothing.
+pub fn anonymous(batch: &[u8]) -> Result<Vec<u8>> {
+    let view = BatchView::parse_verified(batch)?;
+    let mut builder = BatchBuilder::new();
+    for record in view.iter() {
+        let headers: Vec<_> = record.headers.collect();
+        builder.push(record.value, record.key, record.timestamp, &headers)?;
+    }
+    let mut out = Vec::with_capacity(builder.encoded_len_max());
+    builder.encode_into(view.head().compression(), &mut out)?;
+    Ok(out)
 }
 
 /// Append records `skip..skip + count` of a verified batch whose first record would have LLSN `llsn - skip`.
@@ -157,7 +170,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
-    use crate::batch::{BatchBuilder, Compression};
+    use crate::batch::Compression;
 
     fn batch(values: &[&[u8]]) -> Vec<u8> {
         let mut builder = BatchBuilder::new();
@@ -225,6 +238,42 @@ mod tests {
             let short = read(&part[..len]);
             assert!(short.is_err() || short.unwrap().len() < good.len(), "{len}");
         }
+    }
+
+    /// Value, key, timestamp, number of headers.
+    type Bare = (Vec<u8>, Option<Vec<u8>>, i64, usize);
+
+    #[test]
+    fn an_anonymous_batch_has_the_records_and_no_producer() {
+        let mut builder = BatchBuilder::new();
+        builder.set_producer(7, 1, 5);
+        for value in [b"a", b"b"] {
+            builder.push(value, Some(b"k"), 3, &[("h", b"x")]).unwrap();
+        }
+        let mut batch = Vec::new();
+        builder.encode_into(Compression::Zstd, &mut batch).unwrap();
+        let bare = anonymous(&batch).unwrap();
+        let (one, other) = (
+            BatchView::parse(&batch).unwrap(),
+            BatchView::parse(&bare).unwrap(),
+        );
+        assert_eq!(
+            (one.head().producer().id, other.head().producer().id),
+            (7, 0)
+        );
+        let rows = |view: &BatchView<'_>| -> Vec<Bare> {
+            let row = |record: crate::batch::RecordRef<'_>| {
+                let key = record.key.map(<[u8]>::to_vec);
+                (
+                    record.value.to_vec(),
+                    key,
+                    record.timestamp,
+                    record.headers.count(),
+                )
+            };
+            view.iter().map(row).collect()
+        };
+        assert_eq!(rows(&one), rows(&other));
     }
 
     #[test]
