@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from braidlog.pipelines.audit_compare import Finding, Holding, Rows, compare
+from braidlog.pipelines.audit_compare import CopyFinding, Holding, Rows, compare
 
 Row = tuple[int, int, int, int]
 """Position, stream, LLSN and hash."""
@@ -57,7 +57,7 @@ def told(name: str, rows: list[Row], draw: random.Random, *, whole: bool) -> Row
     return Rows(name, columns, tuple(holdings))
 
 
-def audited(copies: list[list[Row]], draw: random.Random) -> list[Finding]:
+def audited(copies: list[list[Row]], draw: random.Random) -> list[CopyFinding]:
     """Compare copies: node 0, node 1 and an archive, which is in the order of all."""
     names = ("node 0", "node 1", "archive")
     begin = min(row[0] for row in copies[0])

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from braidlog.archive.layout import ArchivedFile, checksum_of
+from braidlog.archive.layout import ArchivedFile
+from braidlog.documents import checksum_of
 from braidlog.errors import ArchiveDamagedError
 
 if TYPE_CHECKING:

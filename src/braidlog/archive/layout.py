@@ -18,20 +18,14 @@ Pure: names and bytes only.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from typing import Any, Final, TypeVar, get_origin, get_type_hints
+from typing import Any, Final
 
-from braidlog.errors import (
-    ArchiveDamagedError,
-    InvalidArgumentError,
-    NewerFormatError,
-)
-
-T = TypeVar("T")
+from braidlog import documents
+from braidlog.documents import typed
+from braidlog.errors import ArchiveDamagedError, InvalidArgumentError
 
 FORMAT: Final = 1
 # Tools that read or clean tables leave names alone that begin with an underscore.
@@ -181,32 +175,13 @@ def data_name(begin: int, end: int, attempt: str) -> str:
     return f"{DATA}/{folder:012d}/{begin:020d}-{end:020d}-{attempt}.parquet"
 
 
-def checksum_of(data: bytes) -> str:
-    """Return the checksum of bytes."""
-    return hashing(data).hexdigest()
-
-
-def hashing(data: bytes = b"") -> hashlib.blake2b:
-    """Begin a checksum."""
-    return hashlib.blake2b(data, digest_size=16)
-
-
 # -- bytes ---------------------------------------------------------------------------
-
-
-def _plain(value: Any) -> bytes:
-    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
 
 
 def encode(manifest: Manifest) -> bytes:
     """Return a manifest as it is stored."""
     body = asdict(manifest) | {"begin": manifest.begin, "end": manifest.end}
-    whole = {
-        "format": FORMAT,
-        "manifest": body,
-        "checksum": checksum_of(_plain(body)),
-    }
-    return _plain(whole) + b"\n"
+    return documents.encode("manifest", FORMAT, body)
 
 
 def decode(data: bytes, path: str) -> Manifest:
@@ -216,36 +191,16 @@ def decode(data: bytes, path: str) -> Manifest:
         NewerFormatError: a later version wrote it.
         ArchiveDamagedError: it is not what was written.
     """
-    try:
-        whole = json.loads(data)
-        found = whole["format"]
-    except (ValueError, TypeError, KeyError):
-        raise ArchiveDamagedError(
-            f"{path} is not a manifest of an archive", path=path
-        ) from None
-    if not isinstance(found, int) or found < 1:
-        raise ArchiveDamagedError(f"{path} is not a manifest of an archive", path=path)
-    if found > FORMAT:
-        msg = (
-            f"{path} has format {found}, but this version reads up to "
-            f"{FORMAT}: upgrade Braidlog"
-        )
-        raise NewerFormatError(msg, path=path, found=found, supported=FORMAT)
-    try:
-        body = whole["manifest"]
-        if checksum_of(_plain(body)) != whole["checksum"]:
-            msg = f"the checksum of {path} does not match"
-            raise ArchiveDamagedError(msg, path=path)
-        return _manifest(body)
-    except (TypeError, KeyError, ValueError) as error:
-        msg = f"{path} is not a manifest of an archive: {error}"
-        raise ArchiveDamagedError(msg, path=path) from error
+    what, damaged = "a manifest of an archive", ArchiveDamagedError
+    return documents.decode(
+        data, path, "manifest", FORMAT, _manifest, what=what, damaged=damaged
+    )
 
 
 def _manifest(body: dict[str, Any]) -> Manifest:
     files = [file_of(row) for row in body["files"]]
     rest = {name: body[name] for name in ("log", "log_id", "generation", "job")}
-    found = _typed(Manifest, rest | {"files": tuple(files)})
+    found = typed(Manifest, rest | {"files": tuple(files)})
     if (found.begin, found.end) != (body["begin"], body["end"]):
         raise InvalidArgumentError(
             f"it has positions {found.begin} to {found.end}, which differs "
@@ -260,13 +215,5 @@ def file_of(row: dict[str, Any]) -> ArchivedFile:
     Raises:
         TypeError, KeyError, ValueError: it made something else.
     """
-    streams = tuple(_typed(StreamRange, part) for part in row["streams"])
-    return _typed(ArchivedFile, row | {"streams": streams})
-
-
-def _typed(kind: type[T], values: dict[str, Any]) -> T:
-    made = kind(**values)
-    for name, hint in get_type_hints(kind).items():
-        if not isinstance(getattr(made, name), get_origin(hint) or hint):
-            raise InvalidArgumentError(f"{name} is {getattr(made, name)!r}")
-    return made
+    streams = tuple(typed(StreamRange, part) for part in row["streams"])
+    return typed(ArchivedFile, row | {"streams": streams})

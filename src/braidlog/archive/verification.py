@@ -9,11 +9,12 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from braidlog.archive.layout import ArchivedFile, hashing
+from braidlog.archive.layout import ArchivedFile
 from braidlog.archive.place import Place
 from braidlog.archive.reading import Archive
 from braidlog.archive.rows import COLUMNS
 from braidlog.archive.tally import Tally
+from braidlog.documents import hashing
 from braidlog.errors import CorruptionError
 
 _CHUNK: Final = 4 << 20

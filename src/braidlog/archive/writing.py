@@ -17,10 +17,11 @@ import pyarrow.parquet as pq
 
 from braidlog import durable
 from braidlog.archive.groups import ROW_GROUPS, RowGroup, encode_groups, footer_of
-from braidlog.archive.layout import ArchivedFile, checksum_of, data_name, hashing
+from braidlog.archive.layout import ArchivedFile, data_name
 from braidlog.archive.place import Place
 from braidlog.archive.rows import COLUMNS
 from braidlog.archive.tally import Tally
+from braidlog.documents import checksum_of, hashing
 from braidlog.errors import CorruptionError
 
 # What a reader of one record decodes at most, unless the record itself is larger; and

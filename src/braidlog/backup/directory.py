@@ -14,7 +14,6 @@ and verified on the way.
 
 from __future__ import annotations
 
-import hashlib
 import struct
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -42,6 +41,7 @@ from braidlog.backup.run import (
     overtaken,
     read_list,
 )
+from braidlog.documents import hashing
 from braidlog.errors import (
     BeyondEndError,
     CorruptionError,
@@ -357,7 +357,7 @@ def record_digest(follower: _native.Follower, stream: int, position: int) -> str
 
 def digest_of(record: _native.Record) -> str:
     """Return the digest of a record, by which an increment knows its source again."""
-    digest = hashlib.blake2b(digest_size=16)
+    digest = hashing()
     digest.update(struct.pack("<Qq", record.position, record.timestamp))
     values: list[bytes | None] = [record.key, record.value]
     for name, value in record.headers:

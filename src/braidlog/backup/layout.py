@@ -20,21 +20,15 @@ Pure: names and bytes only.
 from __future__ import annotations
 
 import base64
-import hashlib
-import json
 import re
 import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Final, Literal, TypeAlias, TypeVar, get_origin, get_type_hints
+from typing import Any, Final, Literal, TypeAlias, get_type_hints
 
-from braidlog.errors import (
-    BackupDamagedError,
-    InvalidArgumentError,
-    NewerFormatError,
-)
-
-T = TypeVar("T")
+from braidlog import documents
+from braidlog.documents import typed
+from braidlog.errors import BackupDamagedError, InvalidArgumentError
 
 FORMAT: Final = 1
 LISTS: Final = "lists"
@@ -238,24 +232,7 @@ def _checked(backup: str) -> str:
     raise InvalidArgumentError(f"{backup!r} is not the name of a backup")
 
 
-# -- checksums -----------------------------------------------------------------------
-
-
-def hashing() -> hashlib.blake2b:
-    """Return what the checksum of a file is made with."""
-    return hashlib.blake2b(digest_size=16)
-
-
-def checksum_of(data: bytes) -> str:
-    """Return the checksum of some bytes."""
-    return hashlib.blake2b(data, digest_size=16).hexdigest()
-
-
 # -- bytes ---------------------------------------------------------------------------
-
-
-def _plain(value: Any) -> bytes:
-    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
 
 
 def encode(backup: Backup) -> bytes:
@@ -264,8 +241,7 @@ def encode(backup: Backup) -> bytes:
     for log in body["logs"]:
         for stream in log["streams"]:
             stream["producers"] = base64.b64encode(stream["producers"]).decode()
-    whole = {"format": FORMAT, "backup": body, "checksum": checksum_of(_plain(body))}
-    return _plain(whole) + b"\n"
+    return documents.encode("backup", FORMAT, body)
 
 
 def decode(data: bytes, path: str) -> Backup:
@@ -275,40 +251,21 @@ def decode(data: bytes, path: str) -> Backup:
         NewerFormatError: a later version wrote it.
         BackupDamagedError: it is not what was written.
     """
-    try:
-        whole = json.loads(data)
-        found = whole["format"]
-    except (ValueError, TypeError, KeyError):
-        msg = f"{path} is not the list of a backup"
-        raise BackupDamagedError(msg, path=path) from None
-    if not isinstance(found, int) or found < 1:
-        raise BackupDamagedError(f"{path} is not the list of a backup", path=path)
-    if found > FORMAT:
-        msg = (
-            f"{path} has format {found}, but this version reads up to "
-            f"{FORMAT}: upgrade Braidlog"
-        )
-        raise NewerFormatError(msg, path=path, found=found, supported=FORMAT)
-    try:
-        body = whole["backup"]
-        if checksum_of(_plain(body)) != whole["checksum"]:
-            msg = f"the checksum of {path} does not match"
-            raise BackupDamagedError(msg, path=path)
-        return _backup(body)
-    except (TypeError, KeyError, ValueError, AttributeError) as error:
-        msg = f"{path} is not the list of a backup: {error}"
-        raise BackupDamagedError(msg, path=path) from error
+    what, damaged = "the list of a backup", BackupDamagedError
+    return documents.decode(
+        data, path, "backup", FORMAT, _backup, what=what, damaged=damaged
+    )
 
 
 def _backup(body: dict[str, Any]) -> Backup:
     known = get_type_hints(Backup)
     extra = {name: body[name] for name in body if name not in known}
     rest = {name: body[name] for name in body if name in known}
-    return _typed(
+    return typed(
         Backup,
         rest
         | {
-            "source": _typed(BackupSource, body["source"]),
+            "source": typed(BackupSource, body["source"]),
             "logs": tuple(_log(row) for row in body["logs"]),
             "extra": {**body.get("extra", {}), **extra},
         },
@@ -316,28 +273,15 @@ def _backup(body: dict[str, Any]) -> Backup:
 
 
 def _log(row: dict[str, Any]) -> BackupLog:
-    cursors = tuple(_typed(BackupCursor, each) for each in row["cursors"])
+    cursors = tuple(typed(BackupCursor, each) for each in row["cursors"])
     streams = tuple(_stream(each) for each in row["streams"])
-    return _typed(BackupLog, row | {"cursors": cursors, "streams": streams})
+    return typed(BackupLog, row | {"cursors": cursors, "streams": streams})
 
 
 def _stream(row: dict[str, Any]) -> BackupStream:
-    parts = tuple(_typed(BackupPart, each) for each in row["parts"])
+    parts = tuple(typed(BackupPart, each) for each in row["parts"])
     producers = base64.b64decode(row["producers"], validate=True)
-    return _typed(BackupStream, row | {"parts": parts, "producers": producers})
-
-
-_CHECKED: Final = (int, str, bool, bytes, tuple)
-
-
-def _typed(kind: type[T], values: dict[str, Any]) -> T:
-    made = kind(**values)
-    for name, hint in get_type_hints(kind).items():
-        plain = get_origin(hint) or hint
-        if plain in _CHECKED and not isinstance(getattr(made, name), plain):
-            msg = f"{name} is {getattr(made, name)!r}"
-            raise InvalidArgumentError(msg)
-    return made
+    return typed(BackupStream, row | {"parts": parts, "producers": producers})
 
 
 def newest(backups: Iterable[Backup]) -> Backup | None:

@@ -26,10 +26,10 @@ from braidlog.backup.layout import (
     BackupLog,
     BackupPart,
     BackupStream,
-    checksum_of,
     forgotten,
 )
 from braidlog.backup.place import Place
+from braidlog.documents import checksum_of
 from braidlog.errors import BackupDamagedError, CorruptionError
 
 ENTRY_BYTES: Final = 24

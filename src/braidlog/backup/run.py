@@ -30,7 +30,6 @@ from braidlog.backup.layout import (
     BackupSource,
     decode,
     encode,
-    hashing,
     is_backup,
     list_name,
     newest,
@@ -39,6 +38,7 @@ from braidlog.backup.layout import (
     running_name,
 )
 from braidlog.backup.place import Place
+from braidlog.documents import hashing
 from braidlog.errors import (
     BackupDamagedError,
     DeadlineError,

@@ -123,7 +123,7 @@ def _refuse_pin(state: State, name: str) -> None:
     raise InvalidArgumentError(msg)
 
 
-class Room:
+class StateBudget:
     """How large the state is, at most, as a leader knows it."""
 
     def __init__(self, state_bytes_max: int) -> None:
@@ -157,6 +157,8 @@ class Room:
         if not growth:
             return
         if self._size + growth > self._limit:
+            # What was counted is an upper bound: entries that replaced something count
+            # in full. So the state itself has the last word.
             self._measure(repository.state, now)
         if self._size + growth > self._limit:
             msg = (
@@ -167,9 +169,12 @@ class Room:
         self._size += growth
 
     def _measure(self, state: State, now: float) -> None:
+        # It costs as much as a snapshot. Clients that are refused ask again and again,
+        # and only a deletion can have made room for them meanwhile.
         if not self._shrunk and now - self._measured < _AGAIN_S:
             return
         self._measured, self._shrunk = now, False
+        # The cuts come and go: all that may be kept are counted, however few are there.
         logs = {
             key: msgspec.structs.replace(log, history=[])
             for key, log in state.logs.items()
@@ -188,15 +193,18 @@ def _growth(state: State, command: Command) -> int:
     size = len(commands.encode(command)) + _ENTRY_BYTES
     match command:
         case commands.CreateLog(log=log, streams=streams):
+            # A repeated one finds the log and adds nothing.
             cuts = _kept_cuts(1, streams)
             return 0 if log in state.logs else size + cuts + streams * _STREAM_BYTES
         case commands.AlterLog(log=log) if log in state.logs:
             known = state.logs[log]
             name, options = command.name or "", command.options or b""
+            # A shorter name or options make room; they pass where nothing else does.
             more = len(name.encode()) > len(known.name.encode())
             return size if more or len(options) > len(known.options) else 0
         case commands.SetCursor(log=log) if log in state.logs:
             moves = command.change is commands.CursorChange.MOVE
+            # A reader that goes on must never be stopped by what others store.
             there = command.name in state.logs[log].cursors
             return 0 if there or moves else size
         case commands.ChangeTables(changes=changes):

@@ -32,7 +32,7 @@ Array = Any
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class CopyFinding:
     """Something that is not as it should be."""
 
     kind: str
@@ -69,12 +69,12 @@ class Rows:
     holdings: tuple[Holding, ...]
 
 
-def compare(copies: Sequence[Rows], begin: int, end: int) -> list[Finding]:
+def compare(copies: Sequence[Rows], begin: int, end: int) -> list[CopyFinding]:
     """Compare what copies say of positions ``begin`` to ``end``.
 
     Every position of the range is expected in at least one of them.
     """
-    found: list[Finding] = []
+    found: list[CopyFinding] = []
     columns: list[tuple[Array, ...]] = []
     for number, rows in enumerate(copies):
         found += _ordered(rows)
@@ -90,7 +90,7 @@ def compare(copies: Sequence[Rows], begin: int, end: int) -> list[Finding]:
     return sorted(found, key=lambda each: (each.position, each.copy, each.kind))
 
 
-def _ordered(rows: Rows) -> Iterator[Finding]:
+def _ordered(rows: Rows) -> Iterator[CopyFinding]:
     """Find what is not in the order of positions, or is there twice, in one piece."""
     faults = (
         ("doubled", np.equal, "is there twice"),
@@ -114,7 +114,7 @@ def _once(rows: Rows) -> tuple[Array, Array, Array, Array]:
     return tuple(column[first] for column in columns)  # type: ignore[return-value]
 
 
-def _dense(copy: str, rows: tuple[Array, ...]) -> Iterator[Finding]:
+def _dense(copy: str, rows: tuple[Array, ...]) -> Iterator[CopyFinding]:
     """Find LLSNs that are there twice, or do not rise where positions do."""
     positions, streams, llsns, _ = rows
     order = np.lexsort((positions, llsns, streams))
@@ -136,9 +136,9 @@ def _dense(copy: str, rows: tuple[Array, ...]) -> Iterator[Finding]:
 
 def _at(
     copy: str, rows: tuple[Array, ...], row: int, kind: str, problem: str
-) -> Finding:
+) -> CopyFinding:
     positions, streams, llsns, _ = rows
-    return Finding(
+    return CopyFinding(
         kind,
         copy,
         int(positions[row]),
@@ -166,18 +166,18 @@ def _truth(merged: Sequence[Array]) -> tuple[tuple[Array, Array, Array], Array]:
     return truth, sorted_positions[starts][differs]
 
 
-def _nowhere(positions: Array, begin: int, end: int) -> Iterator[Finding]:
+def _nowhere(positions: Array, begin: int, end: int) -> Iterator[CopyFinding]:
     """Find positions that no copy has."""
     edges = np.concatenate([[begin - 1], positions, [end]])
     for at in np.flatnonzero(np.diff(edges) > 1)[:FINDINGS_MAX]:
         first, count = int(edges[at]) + 1, int(edges[at + 1] - edges[at]) - 1
         problem = f"no copy has positions {first} to {first + count - 1}"
-        yield Finding("missing", "", first, problem, count)
+        yield CopyFinding("missing", "", first, problem, count)
 
 
 def _lacking(
     rows: Rows, positions: Array, truth: tuple[Array, Array, Array]
-) -> Iterator[Finding]:
+) -> Iterator[CopyFinding]:
     """Find what a copy does not have between the first and last that it has."""
     for holding in rows.holdings:
         whole = holding.stream == 0
@@ -194,7 +194,7 @@ def _lacking(
             what = f"LLSNs {llsn} to {last} of stream {holding.stream}"
             if whole:
                 what, llsn = f"positions {llsn} to {last}", 0
-            yield Finding(
+            yield CopyFinding(
                 "missing",
                 rows.copy,
                 position,
@@ -211,7 +211,7 @@ _Told = tuple[int, int, int]
 
 def _told_otherwise(
     copies: Sequence[Rows], merged: Sequence[Array], bad: Array
-) -> Iterator[Finding]:
+) -> Iterator[CopyFinding]:
     """Find who says something else than most of the others; there are few of these."""
     told: dict[int, dict[int, _Told]] = {}
     chosen = np.flatnonzero(np.isin(merged[0], bad[: FINDINGS_MAX * len(copies)]))
@@ -240,7 +240,7 @@ def _difference(
     row: _Told,
     most: _Told | None,
     contents: Mapping[int, int],
-) -> Finding:
+) -> CopyFinding:
     kind, problem = "diverged", "its record is another one than the other copies have"
     elsewhere = contents.get(row[2])
     if most is None:
@@ -252,4 +252,4 @@ def _difference(
         )
     elif elsewhere is not None and elsewhere != position:
         kind, problem = "swapped", f"its record is the one of position {elsewhere}"
-    return Finding(kind, copy, position, problem, stream=row[0], llsn=row[1])
+    return CopyFinding(kind, copy, position, problem, stream=row[0], llsn=row[1])

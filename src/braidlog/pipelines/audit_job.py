@@ -29,7 +29,7 @@ from braidlog.errors import (
     LogError,
     NotFoundError,
 )
-from braidlog.pipelines.audit_compare import Finding, Holding, Rows, compare
+from braidlog.pipelines.audit_compare import CopyFinding, Holding, Rows, compare
 from braidlog.pipelines.audit_copies import (
     Copy,
     CopyPart,
@@ -76,7 +76,7 @@ class _Compare:
     copies: tuple[str, ...]
     holdings: tuple[tuple[Holding, ...], ...]
     parts: tuple[_Part, ...]
-    earlier: tuple[Finding, ...] = ()
+    earlier: tuple[CopyFinding, ...] = ()
     """What the first stage found; with the first range only."""
 
 
@@ -169,7 +169,7 @@ def _look(origin: Origin, look: CopyPart, attempt: Attempt) -> Result:
     facts: dict[str, Any] = {"copy": look.copy.name, "findings": []}
     if look.files:
         found = [
-            Finding("damaged", look.copy.name, 0, f"{path}: {problem}")
+            CopyFinding("damaged", look.copy.name, 0, f"{path}: {problem}")
             for path, problem in problems_of(look)
         ]
         facts["findings"] = [asdict(each) for each in found]
@@ -195,9 +195,9 @@ def _look(origin: Origin, look: CopyPart, attempt: Attempt) -> Result:
     return Result({"records_read": records}, tuple(files), facts)
 
 
-def _damage(copy: Copy, last: int, error: LogError) -> Finding:
+def _damage(copy: Copy, last: int, error: LogError) -> CopyFinding:
     problem = f"it can be read only up to position {last}: {error.message}"
-    return Finding("damaged", copy.name, last + 1 if last else 0, problem)
+    return CopyFinding("damaged", copy.name, last + 1 if last else 0, problem)
 
 
 def _written(held: Sequence[pa.RecordBatch], attempt: Attempt, number: int) -> File:
@@ -230,7 +230,7 @@ def _ranges(path: Path) -> dict[str, Any]:
 def _plan_compare(looked: Sequence[Result]) -> list[_Compare]:
     names = tuple(dict.fromkeys(each.facts["copy"] for each in looked))
     earlier = tuple(
-        Finding(**found) for each in looked for found in each.facts["findings"]
+        CopyFinding(**found) for each in looked for found in each.facts["findings"]
     )
     placed = [
         (names.index(each.facts["copy"]), file.path, found)

@@ -26,7 +26,7 @@ from braidlog.spark.sink.ledger.entries import (
     encode,
 )
 from braidlog.spark.sink.ledger.ledger import Ledger
-from braidlog.spark.sink.ledger.state import State
+from braidlog.spark.sink.ledger.state import LedgerState
 from braidlog.testing import MemoryStore
 
 numbers = st.integers(0, 3)
@@ -73,7 +73,7 @@ steps = st.lists(
 )
 
 
-def text(state: State) -> Any:
+def text(state: LedgerState) -> Any:
     return encode(state.summary())
 
 
@@ -108,7 +108,7 @@ def test_every_reader_sees_what_all_entries_come_to(
                 readers[reader].read()
             else:
                 readers[reader].append(step)
-        model = State()
+        model = LedgerState()
         for position, entry in sorted(seen.items()):
             model.apply(position, entry)
         for each in [*readers, Appended(log, seen)]:
@@ -123,12 +123,12 @@ def test_an_entry_is_decoded_as_it_was(entry: Entry) -> None:
 
 @given(st.lists(entries, max_size=12))
 def test_a_summary_is_the_state(several: list[Entry]) -> None:
-    state = State()
+    state = LedgerState()
     for position, entry in enumerate(several, 1):
         state.apply(position, entry)
     summary = decode(encode(state.summary()))
     assert isinstance(summary, Summary)
-    assert text(State.of(summary)) == text(state)
+    assert text(LedgerState.of(summary)) == text(state)
 
 
 def test_a_ledger_stays_small() -> None:
@@ -176,7 +176,7 @@ def test_entries_of_earlier_versions_are_read_and_written() -> None:
         '{"v":1,"kind":"batch","query":"q","batch":1,"attempt":"a","producer":7,'
         f'"since":9,"staging":"staging",{named},"once":false}}'
     )
-    state = State()
+    state = LedgerState()
     state.apply(1, batch)
     assert encode(state.summary()).decode() == (
         '{"v":1,"kind":"summary","as_of":2,"state":{"queries":{"q":{"producer":7,'

@@ -16,7 +16,7 @@ import pytest
 from braidlog.errors import LogError
 from braidlog.spark.sink.ledger import effects, lost, protocol
 from braidlog.spark.sink.ledger.entries import Batch, Done
-from braidlog.spark.sink.ledger.state import Lane, State
+from braidlog.spark.sink.ledger.state import Lane, LedgerState
 from property.ledger import world
 from property.ledger.world import QUERY, Driver, Row, World
 
@@ -37,7 +37,7 @@ def parts_of(batch: int, tasks: int, streams: int) -> list[dict[int, list[Row]]]
     return parts
 
 
-def new_world(streams: int, state: Callable[[], State] = State) -> World:
+def new_world(streams: int, state: Callable[[], LedgerState] = LedgerState) -> World:
     world = World(state=state)
     stream = type(world.streams[1])
     world.streams = {number: stream() for number in range(1, streams + 1)}
@@ -51,7 +51,7 @@ class Variant:
         self,
         commit: Callable[[Batch], Any] = COMMIT,
         abort: Callable[[str, int, str], Any] = ABORT,
-        state: Callable[[], State] = State,
+        state: Callable[[], LedgerState] = LedgerState,
         find: Callable[[Any], int] | None = None,
     ) -> None:
         self.commit, self.abort, self.state, self.find = commit, abort, state, find
@@ -236,7 +236,7 @@ def test_a_file_with_other_records_is_no_replacement(
 # -- planted bugs --------------------------------------------------------------------
 
 
-class LastCounts(State):
+class LastCounts(LedgerState):
     """The last entry for a batch counts while it is not done."""
 
     def _decide(self, entry: Batch) -> None:
@@ -248,7 +248,7 @@ class LastCounts(State):
         super()._decide(entry)
 
 
-class EachBatchAnew(State):
+class EachBatchAnew(LedgerState):
     """Sequences begin with 1 in each batch."""
 
     def _decide(self, entry: Batch) -> None:
@@ -257,7 +257,7 @@ class EachBatchAnew(State):
             lane.first, lane.next = 1, 1 + lane.next - lane.first
 
 
-class ForgetsVoid(State):
+class ForgetsVoid(LedgerState):
     """An attempt that was given up counts all the same."""
 
     def _void(self, entry: Any) -> None:

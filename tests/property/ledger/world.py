@@ -22,7 +22,7 @@ from braidlog.errors import (
 from braidlog.spark.sink.ledger import effects as s
 from braidlog.spark.sink.ledger.entries import Batch, FileList, StagedFile, digest_of
 from braidlog.spark.sink.ledger.lost import StagedFileError
-from braidlog.spark.sink.ledger.state import Query, State
+from braidlog.spark.sink.ledger.state import LedgerState, Query
 
 STAGING = "staging"
 
@@ -65,7 +65,7 @@ class Stream:
 class World:
     """What outlives drivers."""
 
-    state: Callable[[], State] = State
+    state: Callable[[], LedgerState] = LedgerState
     entries: list[Any] = field(default_factory=list)
     streams: dict[int, Stream] = field(default_factory=lambda: {1: Stream()})
     files: dict[tuple[int, str], dict[str, list[Row]]] = field(default_factory=dict)
@@ -74,7 +74,7 @@ class World:
         default_factory=dict
     )
 
-    def read(self) -> State:
+    def read(self) -> LedgerState:
         state = self.state()
         for position, entry in enumerate(self.entries, 1):
             state.apply(position, entry)

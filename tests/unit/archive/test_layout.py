@@ -13,13 +13,13 @@ from braidlog.archive.layout import (
     ArchivedFile,
     Manifest,
     StreamRange,
-    checksum_of,
     data_name,
     decode,
     encode,
     generation_of,
     manifest_name,
 )
+from braidlog.documents import checksum_of
 from braidlog.errors import (
     ArchiveDamagedError,
     InvalidArgumentError,

@@ -18,13 +18,13 @@ from braidlog.backup.layout import (
     BackupPart,
     BackupSource,
     BackupStream,
-    checksum_of,
     decode,
     encode,
     list_name,
     owner_of,
     part_name,
 )
+from braidlog.documents import checksum_of
 from braidlog.errors import (
     BackupDamagedError,
     CorruptionError,

@@ -34,7 +34,7 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class PartitionFinding:
     """A partition whose content is not what its log gives."""
 
     partition: int
@@ -54,7 +54,7 @@ class Audit:
     """The partitions."""
     waiting: tuple[int, ...]
     """Partitions that the replay had passed already: for the next comparison."""
-    findings: tuple[Finding, ...]
+    findings: tuple[PartitionFinding, ...]
 
 
 def look_at(directory: Path, partitions: Sequence[int]) -> list[Seen]:
@@ -98,7 +98,7 @@ def compare(going: Replay, seen: Sequence[Seen]) -> Audit:
         (replayed,) = going.hashes([each.partition]).values()
         if replayed != each.hash:
             findings.append(
-                Finding(
+                PartitionFinding(
                     each.partition, each.position, each.hash, replayed, each.stopped
                 )
             )

@@ -31,7 +31,7 @@ _VALUE_BYTES_MAX = 16 << 20
 
 
 @dataclass(slots=True)
-class Range:
+class AppendedRange:
     """Positions that one run appended."""
 
     first: int | None = None
@@ -95,7 +95,7 @@ def append(
         batches = [[os.fsencode(value) for value in values]]
     else:
         batches = groups(stdin(), delimiter)
-    appended = Range()
+    appended = AppendedRange()
     with session.changing(create=create) as store:
         target = store.create_log(log, exist_ok=True) if create else store.log(log)
         begin = 0 if session.cluster else target.end
@@ -154,7 +154,7 @@ def _append_all(
     batches: Iterable[list[bytes]],
     key: str | None,
     separator: bytes | None,
-    appended: Range,
+    appended: AppendedRange,
 ) -> None:
     for batch in batches:
         if separator is not None:
@@ -178,7 +178,7 @@ def _append_all(
             appended.add(log.append_many(batch))
 
 
-def _report(session: Session, log: str, appended: Range) -> None:
+def _report(session: Session, log: str, appended: AppendedRange) -> None:
     if appended.first is None or appended.end is None:
         text = "nothing was acknowledged"
     elif appended.records < appended.end - appended.first:

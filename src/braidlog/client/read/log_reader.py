@@ -1,8 +1,8 @@
 """Reads a log of a cluster: forwards, backwards, and on from its end.
 
-*Theory of operation.* Streams are merged by position (`Reading`), and come as spans,
-parts of encoded batches. Backwards, windows of positions are read forwards, the last
-one first (`Windows`).
+*Theory of operation.* Streams are merged by position (`MergeReader`), and come as
+spans, parts of encoded batches. Backwards, windows of positions are read forwards, the
+last one first (`Windows`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from braidlog.client.connection.cluster import Cluster
 from braidlog.client.read.archived import Wanted
 from braidlog.client.read.backward import Windows
 from braidlog.client.read.merge import Span
-from braidlog.client.read.reading import Reading
+from braidlog.client.read.merge_reader import MergeReader
 from braidlog.client.read.span_rows import rows_of
 from braidlog.errors import (
     BeyondEndError,
@@ -92,7 +92,7 @@ class LogReader:
         """Iterate over the parts of batches between two positions."""
         if begin >= end:
             return
-        async with Reading(self._cluster, self._id, begin, end) as reading:
+        async with MergeReader(self._cluster, self._id, begin, end) as reading:
             while spans := await reading.next():
                 for span in spans:
                     yield span
@@ -150,7 +150,7 @@ class LogReader:
         credit = max(_WINDOW_CREDIT_MIN, _WINDOW_BYTES // (2 * streams))
         found: list[Span] = []
         size = 0
-        async with Reading(
+        async with MergeReader(
             self._cluster,
             self._id,
             windows.low,
@@ -186,7 +186,7 @@ class LogReader:
             raise TrimmedError(msg, first=there.start)
         if begin >= there.stop and not await self.wait(begin, timeout=timeout):
             return
-        async with Reading(self._cluster, self._id, begin) as reading:
+        async with MergeReader(self._cluster, self._id, begin) as reading:
             known = self._log.end
             while True:
                 # What is there takes as long as it takes: a timeout is for what is not.
@@ -217,7 +217,7 @@ class LogReader:
                 return True
             if timeout is not None and timeout <= 0:
                 return False
-            async with Reading(
+            async with MergeReader(
                 self._cluster, self._id, position, prefetch_bytes=_LOOK_BYTES
             ) as reading:
                 return bool(await reading.next(timeout))

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 from braidlog.client.batches import BatchCodec
 from braidlog.client.connection.cluster import Cluster
 from braidlog.client.read.merge import Span, spans_of
-from braidlog.client.read.reading import Reading
+from braidlog.client.read.merge_reader import MergeReader
 from braidlog.client.read.span_rows import rows_of
 from braidlog.client.retry import Verdict, verdict_of
 from braidlog.errors import (
@@ -230,7 +230,7 @@ class AsyncScan:
         if begin >= end:
             return
         log = self._info.log
-        async with Reading(self._cluster, log, begin, end, turn=turn) as reading:
+        async with MergeReader(self._cluster, log, begin, end, turn=turn) as reading:
             while spans := await reading.next():
                 for span in spans:
                     rows = self._rows(span, columns, since, until)

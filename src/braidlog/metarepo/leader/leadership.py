@@ -17,7 +17,7 @@ import msgspec
 
 from braidlog.errors import InvalidArgumentError, NotReadyError, UnauthorizedError
 from braidlog.logstream.states import ReplicaState
-from braidlog.metarepo.admission import Room, require_names
+from braidlog.metarepo.admission import StateBudget, require_names
 from braidlog.metarepo.events import Event, Facts, Value, facts_of, happened
 from braidlog.metarepo.leader.collector import Collector
 from braidlog.metarepo.leader.controller import Controller
@@ -82,7 +82,7 @@ class Leadership:
         self.liveness = Liveness(settings.liveness, now)
         self.publisher = Publisher(settings.publisher)
         self.fault_recording = FaultRecording()
-        self._room = Room(settings.state_bytes_max)
+        self._room = StateBudget(settings.state_bytes_max)
         self._fault_logs = settings.fault_logs
         self._controller = Controller(settings.controller)
         self._hosting = Hosting(settings.host_patience)

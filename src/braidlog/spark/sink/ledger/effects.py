@@ -12,7 +12,7 @@ from braidlog.types import Producer
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Read the ledger to its end. Answer: `State`."""
+    """Read the ledger to its end. Answer: `LedgerState`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from braidlog.errors import (
     TrimmedError,
 )
 from braidlog.spark.sink.ledger.entries import Entry, Summary, decode, encode, key_of
-from braidlog.spark.sink.ledger.state import State
+from braidlog.spark.sink.ledger.state import LedgerState
 
 SUMMARY_EVERY: Final = 256
 """Entries after which what they come to is written down, and they are trimmed: reading
@@ -74,11 +74,11 @@ class Ledger:
     def __init__(self, log: LedgerLog, *, summary_every: int = SUMMARY_EVERY) -> None:
         """Bind to the log that holds the entries; see `open_ledger`."""
         self._log = log
-        self._state = State()
+        self._state = LedgerState()
         self._summary_every = summary_every
         self._summary_at = 0
 
-    def read(self) -> State:
+    def read(self) -> LedgerState:
         """Return what has been decided, by all entries that are durable now.
 
         It is this ledger's own: the next `read` brings the same object up to date.
@@ -92,7 +92,7 @@ class Ledger:
                 self._catch_up()
             except TrimmedError:
                 # Another driver has written a summary, and trimmed what came next here.
-                self._state = State()
+                self._state = LedgerState()
             else:
                 return self._state
         raise NotReadyError(
@@ -133,13 +133,13 @@ class Ledger:
             state.apply(record.position, entry)
         self._state = state
 
-    def _from_summary(self) -> State:
+    def _from_summary(self) -> LedgerState:
         first = self._log.first
         for record in self._log.read(first):
             entry = decode(record.value)
             # An older one says nothing of the entries between its end and `first`.
             if isinstance(entry, Summary) and entry.as_of >= first:
-                return State.of(entry)
+                return LedgerState.of(entry)
         raise CorruptionError(
             f"the ledger {self._log.name!r} was trimmed to {first}, and no "
             "summary covers what was trimmed"

@@ -58,7 +58,7 @@ from braidlog.spark.sink.ledger.effects import (
 )
 from braidlog.spark.sink.ledger.entries import Batch, Done, FileList, Resume, Void
 from braidlog.spark.sink.ledger.lost import StagedFileError, read_list, replace_lost
-from braidlog.spark.sink.ledger.state import Lane, Query, State
+from braidlog.spark.sink.ledger.state import Lane, LedgerState, Query
 from braidlog.types import Producer
 
 FILES_INLINE: Final = 512
@@ -81,7 +81,7 @@ def commit(proposal: Batch) -> Protocol:
     proposed = False
     before: Query | None = None
     while True:
-        state: State = yield Read()
+        state: LedgerState = yield Read()
         query = state.query(name)
         if query is not None and not query.done:
             # The batch, or the one before it, which nobody has finished.
@@ -122,7 +122,7 @@ def commit(proposal: Batch) -> Protocol:
 def abort(query: str, batch: int, attempt: str) -> Protocol:
     """Give an attempt up and remove its files, unless the ledger has decided for it."""
     yield Propose(Void(query, batch, attempt))
-    state: State = yield Read()
+    state: LedgerState = yield Read()
     known = state.queries.get(query)
     if known is None or not known.needs(batch, attempt):
         yield RemoveAttempt(query, batch, attempt)

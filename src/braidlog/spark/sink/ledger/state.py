@@ -94,7 +94,7 @@ class Query:
         return not self.done and (self.batch, self.attempt) == (batch, attempt)
 
 
-class State:
+class LedgerState:
     """The decisions of a ledger up to one of its positions."""
 
     def __init__(self) -> None:
@@ -185,7 +185,7 @@ class State:
         return Summary(self.position, {"queries": queries})
 
     @classmethod
-    def of(cls, summary: Summary) -> State:
+    def of(cls, summary: Summary) -> LedgerState:
         """Return the state that a summary says.
 
         Raises:

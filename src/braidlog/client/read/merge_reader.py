@@ -22,7 +22,7 @@ from braidlog.wire.messages import Read, Records
 _MILLISECONDS: Final = 1000
 
 
-class Reading(AsyncClosable):
+class MergeReader(AsyncClosable):
     """Positions ``begin`` to ``end`` of a log; for ever without an ``end``."""
 
     def __init__(
@@ -55,7 +55,7 @@ class Reading(AsyncClosable):
         """What comes next."""
         return self._merge.position
 
-    async def __aenter__(self) -> Reading:
+    async def __aenter__(self) -> MergeReader:
         """Return the reading."""
         return self
 
