@@ -130,7 +130,7 @@ def stream(spark: SparkSession, data: str, checkpoint: Path) -> None:
     entries = changes.select(
         "key",
         "timestamp",
-        f.when(f.col("change.op") == "put", file).otherwise("").alias("value"),
+        f.when(f.col("change.op") == "put", file).alias("value"),
         f.create_map(f.lit("seq"), "change.seq").alias("headers"),
     )
     query = (
@@ -168,7 +168,7 @@ def read_entries(spark: SparkSession, data: str) -> DataFrame:
         "key",
         f.substring_index(f.col("key").cast("string"), "/", 1).alias("source"),
         f.date_format("timestamp", "yyyy-MM").alias("month"),
-        f.when(f.length("value") > 0, 1).otherwise(0).alias("there"),
+        f.col("value").isNotNull().cast("int").alias("there"),
         f.col("headers")["seq"].cast("string").cast("bigint").alias("seq"),
     )
 

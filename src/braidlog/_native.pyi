@@ -68,8 +68,8 @@ class Record:
         position: int,
         timestamp: int,
         key: bytes | None,
-        value: bytes,
-        headers: tuple[tuple[str, bytes], ...] | None = None,
+        value: bytes | None,
+        headers: tuple[tuple[str, bytes | None], ...] | None = None,
     ) -> Self: ...
     @property
     def position(self) -> int: ...
@@ -77,13 +77,17 @@ class Record:
     def timestamp(self) -> int: ...
     @property
     def key(self) -> bytes | None: ...
+    # Or None. `Any`, because most logs have no null values, and a program that reads
+    # one of them should not have to say so at each record.
     @property
-    def value(self) -> bytes: ...
+    def value(self) -> bytes | Any: ...
     @property
-    def headers(self) -> tuple[tuple[str, bytes], ...]: ...
+    def headers(self) -> tuple[tuple[str, bytes | Any], ...]: ...
     def as_tuple(
         self,
-    ) -> tuple[int, int, bytes | None, bytes, tuple[tuple[str, bytes], ...]]: ...
+    ) -> tuple[
+        int, int, bytes | None, bytes | Any, tuple[tuple[str, bytes | Any], ...]
+    ]: ...
 
 @final
 class RecordIterator(Iterator[Record]):
@@ -149,7 +153,7 @@ class Log:
     def __new__(cls, *_arguments: Any, **_keywords: Any) -> Self: ...
     def append(
         self,
-        value: Buffer,
+        value: Buffer | None,
         *,
         key: Buffer | None = None,
         timestamp: TimestampLike | None = None,
@@ -159,7 +163,7 @@ class Log:
     ) -> int: ...
     def submit(
         self,
-        value: Buffer,
+        value: Buffer | None,
         *,
         key: Buffer | None = None,
         timestamp: TimestampLike | None = None,

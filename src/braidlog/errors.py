@@ -25,6 +25,7 @@
     │  ├─ AlreadyExistsError
     │  ├─ ReadOnlyError
     │  ├─ UnauthorizedError    use another token
+    │  ├─ OlderNodesError      upgrade the ``nodes``, then retry
     │  ├─ SequenceGapError     send ``expected`` next
     │  │  └─ UnknownProducerError look into the log, then begin the next epoch
     │  └─ SequenceExpiredError the record was stored; its position is forgotten
@@ -93,6 +94,7 @@ __all__ = [
     "NotPrimaryError",
     "NotReadyError",
     "NotSharedError",
+    "OlderNodesError",
     "PositionError",
     "ProtocolError",
     "ReadOnlyError",
@@ -374,6 +376,17 @@ class ReadOnlyError(InvalidArgumentError):
 
     code = 44
     hint = "Open it without read_only=True"
+
+
+class OlderNodesError(InvalidArgumentError):
+    """A node of the cluster is of a version that cannot store this; nothing was."""
+
+    code = 68
+    hint = (
+        "Upgrade those nodes, or remove them from the cluster, then append it again; "
+        "records without null values are not affected"
+    )
+    nodes: tuple[int, ...] = ()
 
 
 class SequenceGapError(InvalidArgumentError):

@@ -49,11 +49,14 @@ Timestamp: TypeAlias = int
 Compression: TypeAlias = Literal["none", "zstd", "lz4"]
 """How the bodies of record batches are stored."""
 
-Headers: TypeAlias = tuple[tuple[str, bytes], ...]
+Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
 """Named values beside a record; a name may repeat, the order is kept."""
 
 
-HeadersLike: TypeAlias = "Mapping[str, Buffer] | Iterable[tuple[str, Buffer]]"
+HeadersLike: TypeAlias = (
+    "Mapping[str, Buffer] | Mapping[str, Buffer | None]"
+    " | Iterable[tuple[str, Buffer | None]]"
+)
 """Headers as callers give them: a dict, or pairs where a name repeats."""
 
 

@@ -5,7 +5,8 @@
 Nodes of the older revision are started, built from git, and clients of this one append
 and read. One node after the other is stopped and started again as this version. While
 the versions are mixed, so many rounds of faults strike each mix. In the end every
-replica is compared, and all calls have to be linearizable; see `cluster.faults`.
+replica is compared, and all calls have to be linearizable; see `cluster.faults`. If the
+older version does not know null values, they are refused until the last node is new.
 """
 
 from __future__ import annotations
@@ -17,11 +18,15 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Set
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
+import braidlog
+from braidlog.errors import OlderNodesError
 from cluster.faults import Report, Storm
 
 __all__ = ["BEFORE", "run", "tree_of"]
@@ -54,7 +59,9 @@ def run(report: Report, rounds: int, directory: Path, old: Path) -> Report:
     """Upgrade node by node, with so many rounds of faults between."""
     with ExitStack() as stack:
         storm = Storm(report, directory, stack, volatile=False, package=old)
+        nodes = storm.cluster.nodes
         storm.create()
+        older = set() if (old / "braidlog/wire/features.py").exists() else set(nodes)
         load = storm.new_load()
         try:
             load.wait_for(50)
@@ -65,15 +72,40 @@ def run(report: Report, rounds: int, directory: Path, old: Path) -> Report:
                 storm.cluster.stop(node)
                 storm.cluster.restart(node)
                 storm.cluster.wait_ready(node)
+                older.discard(node)
+                append_null(storm.cluster.seeds, older)
                 load.wait_for(50, timeout=60.0)
                 for _ in range(rounds):
                     storm.round(load)
                 storm.settle(load)
                 load = storm.new_load()
+            append_null(storm.cluster.seeds, set())
             storm.settle(load)
         finally:
             load.close()
     return report
+
+
+def append_null(seeds: str, older: Set[int]) -> None:
+    """Append a null value, which some nodes do not know; other records go on."""
+    deadline = time.monotonic() + 60.0
+    with braidlog.connect(seeds) as client:
+        log = client.create_log("nulls", exist_ok=True, min_replicas=1)
+        while True:
+            try:
+                position = log.append(None, key=b"k")
+            except OlderNodesError as error:
+                # What nodes say of themselves arrives after they are ready.
+                if older and set(error.nodes) <= older:
+                    log.append(b"in between")
+                    return
+                if time.monotonic() >= deadline:
+                    raise
+                time.sleep(0.1)
+            else:
+                assert not older, f"nodes {older} do not know the value at {position}"
+                assert log[position].value is None
+                return
 
 
 def main() -> int:

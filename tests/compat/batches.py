@@ -11,8 +11,8 @@ class Record:
     position: int
     timestamp: int
     key: bytes | None
-    value: bytes
-    headers: list[tuple[str, bytes]]
+    value: bytes | None
+    headers: list[tuple[str, bytes | None]]
 
 
 def rows(header: dict[str, Any], raw: bytes, first: int) -> Iterator[Record]:
@@ -40,6 +40,7 @@ def rows(header: dict[str, Any], raw: bytes, first: int) -> Iterator[Record]:
 
     keyed, nulls, headed = flags & 1, flags & 2, flags & 4
     timestamps = numbers(section(not flags & 8, 8 * records), "<q")
+    presence = section(flags & 32, -(-records // 8))
     values = numbers(section(1, 4 * (records + 1)), "<I", header["value_bytes"])
     validity = section(nulls, -(-records // 8))
     keys = numbers(section(keyed, 4 * (records + 1)), "<I", header["key_bytes"])
@@ -47,6 +48,7 @@ def rows(header: dict[str, Any], raw: bytes, first: int) -> Iterator[Record]:
     names = numbers(
         section(headed, 4 * (entries + 1)), "<I", header["header_name_bytes"]
     )
+    named = section(flags & 64, -(-entries // 8))
     contents = numbers(
         section(headed, 4 * (entries + 1)), "<I", header["header_value_bytes"]
     )
@@ -55,21 +57,23 @@ def rows(header: dict[str, Any], raw: bytes, first: int) -> Iterator[Record]:
     key_data = section(keyed, header["key_bytes"])
     value_data = section(1, header["value_bytes"])
     assert at == len(raw)
+
+    def part(bits: bytes, at: int, data: bytes, ends: list[int]) -> bytes | None:
+        if bits and not bits[at // 8] >> at % 8 & 1:
+            assert ends[at] == ends[at + 1]
+            return None
+        return data[ends[at] : ends[at + 1]]
+
     for i in range(records):
-        key = None
-        if keyed and (not nulls or validity[i // 8] >> i % 8 & 1):
-            key = key_data[keys[i] : keys[i + 1]]
-        elif keyed:
-            assert keys[i] == keys[i + 1]
         yield Record(
             first + i,
             timestamps[i] if timestamps else header["timestamp_min"],
-            key,
-            value_data[values[i] : values[i + 1]],
+            part(validity, i, key_data, keys) if keyed else None,
+            part(presence, i, value_data, values),
             [
                 (
                     name_data[names[j] : names[j + 1]].decode(),
-                    content_data[contents[j] : contents[j + 1]],
+                    part(named, j, content_data, contents),
                 )
                 for j in (range(heads[i], heads[i + 1]) if headed else ())
             ],

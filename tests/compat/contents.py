@@ -34,13 +34,15 @@ def _record(record: braidlog.Record) -> list[Any]:
     return [
         record.position,
         record.timestamp,
-        None if record.key is None else _text(record.key),
+        _text(record.key),
         _text(record.value),
         [[name, _text(value)] for name, value in record.headers],
     ]
 
 
-def _text(data: bytes) -> str:
+def _text(data: bytes | None) -> str | None:
+    if data is None:
+        return None
     if len(data) > 64:
         return f"{len(data)} bytes, SHA-256 {hashlib.sha256(data).hexdigest()}"
     return base64.b64encode(data).decode()

@@ -62,6 +62,7 @@ class Files:
 
     slots: dict[int, int] = field(default_factory=dict)
     short: dict[int, int] = field(default_factory=dict)
+    nulls: bool = False
     segments: dict[int, Segment] = field(default_factory=dict)
     closed: bool = False
     edits: list[int] = field(default_factory=list)
@@ -174,10 +175,11 @@ class Directory:
             content = fields[at : at + head["length"]]
             at += head["length"]
             row = TAGS[head["tag"]]
-            if row["name"] == "close":
+            if row["content"] == "none":
                 assert not content
-                assert first
-                files.closed = True
+                assert first or row["name"] != "close"
+                files.closed |= row["name"] == "close"
+                files.nulls |= row["name"] == "allow-nulls"
             else:
                 operation = LAYOUTS.parse(row["content"].strip("`"), content)
                 if row["name"] == "snapshot":
@@ -394,7 +396,9 @@ class Directory:
     def _records(self, frame: Frame) -> list[Record]:
         payload, first = frame.payload, frame.header["llsn"]
         header = LAYOUTS.head("batch_header", payload)
-        assert (magic(header), header["version"]) == (b"BRB1", 1)
+        nulls = bool(header["flags"] & (32 | 64))
+        assert (magic(header), header["version"]) == (b"BRB1", 2 if nulls else 1)
+        assert self.files.nulls or not nulls
         self.compressions.add(header["compression"])
         pages = -(-header["stored_bytes"] // PAGE)
         head = -(-(80 + 4 * pages) // 8) * 8

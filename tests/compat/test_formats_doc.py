@@ -50,10 +50,12 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     paths["short"] = base / "short"
     with braidlog.open(paths["short"]) as node:
         node.create_log("orders").append_many([b"%d" % n for n in range(40)])
+    paths["nulls"] = base / "nulls"
+    workload.write_nulls(paths["nulls"])
     return paths
 
 
-@pytest.fixture(params=["closed", "crashed", "reopened"])
+@pytest.fixture(params=["closed", "crashed", "reopened", "nulls"])
 def path(request: pytest.FixtureRequest, written: dict[str, Path]) -> Path:
     return written[request.param]
 
@@ -110,8 +112,12 @@ def test_catalog_and_cursors_are_where_the_document_says(path: Path) -> None:
             }
 
 
-def test_producer_windows_are_where_the_document_says(path: Path) -> None:
-    [plain] = [s for s in Directory(path).streams.values() if s.name == "plain"]
+@pytest.mark.parametrize("name", ["closed", "crashed", "reopened"])
+def test_producer_windows_are_where_the_document_says(
+    name: str, written: dict[str, Path]
+) -> None:
+    streams = Directory(written[name]).streams.values()
+    [plain] = [stream for stream in streams if stream.name == "plain"]
     [window] = plain.state["producers"].values()
     assert (window["id"], window["epoch"]) == (7, 2)
     assert [run["count"] for run in window["runs"]] == [3, 1]
@@ -121,6 +127,15 @@ def test_producer_windows_are_where_the_document_says(path: Path) -> None:
         for i in range(run["count"])
     ]
     assert stored == [b"new"] * 3 + [b"again"]
+
+
+def test_nulls_are_declared_and_nothing_else_is(written: dict[str, Path]) -> None:
+    declared = {name for name, path in written.items() if Directory(path).files.nulls}
+    assert declared == {"nulls"}
+    streams = Directory(written["nulls"]).streams.values()
+    [stream] = [each for each in streams if each.name == "nulls"]
+    values = [record.value for record in stream.records.values()]
+    assert values == [b"before", None, b"", None, None]
 
 
 def test_the_end_of_the_log_is_found(written: dict[str, Path]) -> None:

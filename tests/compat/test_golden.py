@@ -121,6 +121,28 @@ def test_a_directory_with_a_declared_hole_is_read(tmp_path: Path) -> None:
         assert log.append(b"next") == 41
 
 
+def test_a_directory_with_null_values_is_read(tmp_path: Path) -> None:
+    with zipfile.ZipFile(GOLDEN / "nulls.zip") as archive:
+        archive.extractall(tmp_path)
+    expected = json.loads((GOLDEN / "nulls.json").read_text())
+    assert inspect.verify(tmp_path).findings == []
+    with braidlog.open(tmp_path, read_only=True) as node:
+        assert contents(node) == expected
+    with braidlog.open(tmp_path) as node:
+        assert contents(node) == expected
+        log = node.log("nulls")
+        assert log[2].value is None
+        assert log[3].value == b""
+        assert log[3].headers == (("a", None), ("b", b""))
+        end = log.append(None)
+        assert log[end].value is None
+    parsed = Directory(tmp_path)
+    assert parsed.files.nulls
+    assert parsed.compressions == {0, 1, 2}
+    [stream] = [s for s in parsed.streams.values() if s.name == "nulls"]
+    assert len(stream.records) == end
+
+
 def test_a_directory_with_a_short_file_is_read_and_grows(tmp_path: Path) -> None:
     with zipfile.ZipFile(GOLDEN / "short.zip") as archive:
         archive.extractall(tmp_path)

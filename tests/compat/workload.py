@@ -19,6 +19,29 @@ def write(directory: Path, *, crashed: Path | None = None) -> None:
             shutil.copytree(directory, crashed)
 
 
+def write_nulls(directory: Path) -> None:
+    """Fill `directory` with records of which some have null values."""
+    with braidlog.open(
+        directory, segment_bytes=SEGMENT_BYTES, wal_bytes_max=40 * SEGMENT_BYTES
+    ) as node:
+        log = node.create_log("nulls")
+        log.append(b"before", timestamp=1)
+        log.append(None, key=b"k", timestamp=2)
+        log.append(b"", key=b"k", timestamp=3, headers=[("a", None), ("b", b"")])
+        for compression in ("none", "zstd", "lz4"):
+            many = node.create_log(compression, compression=compression)
+            many.append_many(
+                [None if n % 3 else b"the same words" for n in range(100)],
+                keys=[b"%d" % (n % 9) for n in range(100)],
+                timestamps=list(range(100)),
+                headers=[
+                    [("even", None), ("n", b"%d" % n)] if n % 2 else None
+                    for n in range(100)
+                ],
+            )
+        log.append_many([None, None], timestamps=7)
+
+
 def _fill(node: braidlog.Store) -> None:
     slow = node.create_log("slow", retention_ms=7 * 86_400_000)
     slow.append(b"first", key=b"k", timestamp=DAY_US)

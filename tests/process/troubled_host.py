@@ -53,4 +53,4 @@ if os.environ.get("SLOWLY"):
         time.sleep(0.01)
         return apply(self, position, timestamp, value)
 
-    Executor.apply = slowly  # type: ignore[method-assign]
+    Executor.apply = slowly  # type: ignore[method-assign, assignment]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
@@ -15,10 +16,10 @@ from braidlog.cli import main
 TIMES = st.integers(-(1 << 63), (1 << 63) - 1)
 DATA = st.binary(max_size=40) | st.text(max_size=20).map(str.encode)
 RECORDS = st.tuples(
-    DATA,
+    st.none() | DATA,
     st.none() | DATA,
     TIMES,
-    st.lists(st.tuples(st.text(max_size=8), DATA), max_size=3),
+    st.lists(st.tuples(st.text(max_size=8), st.none() | DATA), max_size=3),
 )
 FIELDS = [
     f"--{name}={field}"
@@ -43,7 +44,7 @@ def run(*words: str) -> None:
 )
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_what_is_exported_comes_back(
-    records: list[tuple[bytes, bytes | None, int, list[tuple[str, bytes]]]],
+    records: list[Any],
     suffix: str,
     batch: int,
 ) -> None:

@@ -54,7 +54,7 @@ def test_compact_in_spark_gives_what_it_gives_here(spark: Any, tmp_path: Path) -
     with braidlog.open(tmp_path / "data", segment_bytes=64 << 10) as node:
         log = node.create_log("orders")
         for n in range(2000):
-            log.submit(b"" if n % 9 == 0 else b"v%d" % n * 9, key=b"k%d" % (n % 301))
+            log.submit(None if n % 9 == 0 else b"v%d" % n * 9, key=b"k%d" % (n % 301))
     origin = Origin("orders", path=str(tmp_path / "data"))
     there = compact(origin, tmp_path / "there", spark=spark, bytes_per_task=20_000)
     here = compact(origin, tmp_path / "here", workers=1, bytes_per_task=1 << 20)

@@ -40,7 +40,7 @@ def _start(plan: Plan, name: str, stack: ExitStack) -> Measure:
             return plan.wide_calls
 
         figures = rate(calls, 0)
-        written = sum(len(each.value) for each in log.read(begin, 1 << 30))
+        written = sum(len(each.value or b"") for each in log.read(begin, 1 << 30))
         return {**figures, "log_bytes": written / plan.wide_calls}
 
     return measure

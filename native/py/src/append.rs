@@ -63,9 +63,21 @@ pub fn sequenced(
     }
 }
 
+/// As [`with_bytes`], of what may be `None`.
+pub fn with_bytes_or_none<R>(
+    object: &Bound<'_, PyAny>,
+    what: &'static str,
+    f: impl FnOnce(Option<&[u8]>) -> R,
+) -> PyResult<R> {
+    if object.is_none() {
+        return Ok(f(None));
+    }
+    with_bytes(object, what, |bytes| f(Some(bytes)))
+}
+
 /// Headers of one record: (name, value) pairs.
 #[derive(Default)]
-pub struct HeaderList(Vec<(String, Vec<u8>)>);
+pub struct HeaderList(Vec<(String, Option<Vec<u8>>)>);
 
 impl HeaderList {
     /// From any iterable of pairs.
@@ -89,7 +101,7 @@ impl HeaderList {
                 .extract::<(Bound<'_, PyAny>, Bound<'_, PyAny>)>()
                 .map_err(|_| {
                     PyTypeError::new_err(
-                        "headers must be a dict or (name, value) pairs: the name a str, the value bytes",
+                        "headers must be a dict or (name, value) pairs: the name a str, the value bytes or None",
                     )
                 })?;
             if !name.is_instance_of::<PyString>() {
@@ -104,7 +116,8 @@ impl HeaderList {
                     "header name {shown} cannot be stored as UTF-8"
                 ))));
             };
-            pairs.push((text, with_bytes(&value, "header value", <[u8]>::to_vec)?));
+            let bytes = |bytes: Option<&[u8]>| bytes.map(<[u8]>::to_vec);
+            pairs.push((text, with_bytes_or_none(&value, "header value", bytes)?));
             if pairs.len() > RECORD_HEADERS_MAX {
                 let (size, max) = (pairs.len() as u64, RECORD_HEADERS_MAX as u64);
                 return Err(to_py(Error::TooLarge {
@@ -118,10 +131,10 @@ impl HeaderList {
     }
 
     /// Borrowed, as the core takes them.
-    pub fn borrow(&self) -> Vec<(&str, &[u8])> {
+    pub fn borrow(&self) -> Vec<(&str, Option<&[u8]>)> {
         self.0
             .iter()
-            .map(|(name, value)| (name.as_str(), value.as_slice()))
+            .map(|(name, value)| (name.as_str(), value.as_deref()))
             .collect()
     }
 }

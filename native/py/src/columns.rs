@@ -4,13 +4,13 @@ use std::collections::TryReserveError;
 
 use braidlog_core::Error;
 use braidlog_core::batch::{
-    Bitmap, BytesRef, ColumnsRef, HeadersRef, KeysRef, Offsets, Timestamps,
+    Bitmap, BytesRef, ColumnsRef, HeadersRef, NullableRef, Offsets, Timestamps,
 };
 use pyo3::exceptions::{PyMemoryError, PyOverflowError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyInt, PyList, PyMemoryView, PyString, PyTuple};
 
-use crate::append::{HeaderList, type_name, with_bytes};
+use crate::append::{HeaderList, type_name, with_bytes_or_none};
 use crate::error::to_py;
 use crate::number::Micros;
 
@@ -48,14 +48,6 @@ impl Strings {
         }
     }
 
-    /// Append the items of a list.
-    fn extend(&mut self, items: &Bound<'_, PyAny>, what: &'static str) -> PyResult<()> {
-        refuse_one(items, what)?;
-        each(items, |item| {
-            with_bytes(item, what, |bytes| self.push(bytes))?
-        })
-    }
-
     fn rows(&self) -> usize {
         self.offsets.len() - 1
     }
@@ -75,11 +67,65 @@ impl Strings {
     }
 }
 
+/// A column of byte strings of which some may be null.
+#[derive(Default)]
+struct Nullable {
+    strings: Strings,
+    /// Bits that say which elements there are; empty until one is null.
+    validity: Vec<u8>,
+}
+
+impl Nullable {
+    fn rows(&self) -> usize {
+        self.strings.rows()
+    }
+
+    /// Append the items of a list.
+    fn extend(&mut self, items: &Bound<'_, PyAny>, what: &'static str) -> PyResult<()> {
+        refuse_one(items, what)?;
+        each(items, |item| self.push_item(item, what))
+    }
+
+    fn push_item(&mut self, item: &Bound<'_, PyAny>, what: &'static str) -> PyResult<()> {
+        with_bytes_or_none(item, what, |bytes| self.push(bytes))?
+    }
+
+    fn push(&mut self, bytes: Option<&[u8]>) -> PyResult<()> {
+        let row = self.rows();
+        self.strings.push(bytes.unwrap_or_default())?;
+        if bytes.is_some() && self.validity.is_empty() {
+            return Ok(());
+        }
+        let len = row / 8 + 1;
+        let more = len.saturating_sub(self.validity.len());
+        self.validity.try_reserve(more).map_err(no_memory)?;
+        if self.validity.is_empty() {
+            // All before the first null one are present.
+            self.validity.resize(len - 1, u8::MAX);
+            self.validity.push((1 << (row % 8)) - 1);
+        } else {
+            self.validity.resize(len, 0);
+            self.validity[row / 8] |= u8::from(bytes.is_some()) << (row % 8);
+        }
+        Ok(())
+    }
+
+    fn borrow(&self) -> NullableRef<'_> {
+        NullableRef {
+            bytes: self.strings.borrow(),
+            validity: (!self.validity.is_empty()).then_some(Bitmap {
+                bytes: &self.validity,
+                offset: 0,
+            }),
+        }
+    }
+}
+
 /// Records from Python lists, as columns.
 pub struct ListColumns {
     len: usize,
-    values: Strings,
-    keys: Option<KeyColumn>,
+    values: Nullable,
+    keys: Option<Nullable>,
     timestamps: Option<Vec<i64>>,
     now: i64,
     headers: Option<HeaderColumn>,
@@ -115,9 +161,9 @@ impl ListColumns {
                 }
             }
         }
-        let mut strings = Strings::default();
-        strings.extend(values, "value")?;
-        let len = strings.rows();
+        let mut column = Nullable::default();
+        column.extend(values, "value")?;
+        let len = column.rows();
         let keys = keys.map(|keys| keys_of(keys, len)).transpose()?;
         let timestamps = each_stamp
             .map(|items| stamps(items, now, len))
@@ -127,7 +173,7 @@ impl ListColumns {
             .transpose()?;
         Ok(Self {
             len,
-            values: strings,
+            values: column,
             keys,
             timestamps,
             now,
@@ -138,7 +184,10 @@ impl ListColumns {
     /// Copy pieces, each of lists of one length, behind one another into `memory`, which
     /// [`ListColumns::into_memory`] gives back.
     pub fn gather(pieces: &[Piece<'_>], memory: Vec<u8>) -> PyResult<Self> {
-        let mut values = Strings::within(memory);
+        let mut values = Nullable {
+            strings: Strings::within(memory),
+            validity: Vec::new(),
+        };
         let mut ends = Vec::with_capacity(pieces.len());
         for (items, ..) in pieces {
             values.extend(items, "value")?;
@@ -160,7 +209,7 @@ impl ListColumns {
 
     /// The memory of the values, for the next ones.
     pub fn into_memory(self) -> Vec<u8> {
-        self.values.data
+        self.values.strings.data
     }
 
     /// As the encoder takes them.
@@ -168,13 +217,7 @@ impl ListColumns {
         ColumnsRef {
             len: self.len,
             values: self.values.borrow(),
-            keys: self.keys.as_ref().map(|column| KeysRef {
-                bytes: column.keys.borrow(),
-                validity: Some(Bitmap {
-                    bytes: &column.validity,
-                    offset: 0,
-                }),
-            }),
+            keys: self.keys.as_ref().map(Nullable::borrow),
             timestamps: match &self.timestamps {
                 None => Timestamps::All(self.now),
                 Some(each) => Timestamps::Each(each),
@@ -272,46 +315,18 @@ fn refuse_one(items: &Bound<'_, PyAny>, what: &str) -> PyResult<()> {
     Ok(())
 }
 
-/// Keys and which of them there are.
-struct KeyColumn {
-    keys: Strings,
-    validity: Vec<u8>,
+/// Append the keys of the rows up to `end`.
+fn extend_keys(keys: &mut Nullable, items: &Bound<'_, PyAny>, end: usize) -> PyResult<()> {
+    each(items, |item| {
+        check_more("keys", keys.rows(), end)?;
+        keys.push_item(item, "key")
+    })?;
+    check_len("keys", keys.rows(), end)
 }
 
-impl KeyColumn {
-    /// For so many rows, and no more: these were counted.
-    fn with_rows(rows: usize) -> Self {
-        Self {
-            keys: Strings::default(),
-            validity: vec![0; rows.div_ceil(8)],
-        }
-    }
-
-    fn rows(&self) -> usize {
-        self.keys.rows()
-    }
-
-    /// Append the keys of the rows up to `end`.
-    fn extend(&mut self, items: &Bound<'_, PyAny>, end: usize) -> PyResult<()> {
-        each(items, |item| {
-            let row = self.rows();
-            check_more("keys", row, end)?;
-            if item.is_none() {
-                return self.keys.push(&[]);
-            }
-            with_bytes(item, "key", |bytes| self.keys.push(bytes))??;
-            if let Some(byte) = self.validity.get_mut(row / 8) {
-                *byte |= 1 << (row % 8);
-            }
-            Ok(())
-        })?;
-        check_len("keys", self.rows(), end)
-    }
-}
-
-fn keys_of(items: &Bound<'_, PyAny>, len: usize) -> PyResult<KeyColumn> {
-    let mut out = KeyColumn::with_rows(len);
-    out.extend(items, len)?;
+fn keys_of(items: &Bound<'_, PyAny>, len: usize) -> PyResult<Nullable> {
+    let mut out = Nullable::default();
+    extend_keys(&mut out, items, len)?;
     Ok(out)
 }
 
@@ -325,7 +340,7 @@ fn headers_of(items: &Bound<'_, PyAny>, len: usize) -> PyResult<HeaderColumn> {
 struct HeaderColumn {
     offsets: Vec<i64>,
     names: Strings,
-    values: Strings,
+    values: Nullable,
 }
 
 impl HeaderColumn {
@@ -333,7 +348,7 @@ impl HeaderColumn {
         Self {
             offsets: vec![0],
             names: Strings::default(),
-            values: Strings::default(),
+            values: Nullable::default(),
         }
     }
 
@@ -403,15 +418,15 @@ type Column<'a, 'py> = Option<&'a Bound<'py, PyAny>>;
 fn gathered_keys<'a, 'py: 'a>(
     columns: impl Iterator<Item = Column<'a, 'py>> + Clone,
     ends: &[usize],
-) -> PyResult<Option<KeyColumn>> {
+) -> PyResult<Option<Nullable>> {
     if columns.clone().all(|keys| keys.is_none()) {
         return Ok(None);
     }
-    let mut out = KeyColumn::with_rows(ends.last().copied().unwrap_or(0));
+    let mut out = Nullable::default();
     for (keys, end) in columns.zip(ends) {
         match keys {
-            Some(keys) => out.extend(keys, *end)?,
-            None => (out.rows()..*end).try_for_each(|_| out.keys.push(&[]))?,
+            Some(keys) => extend_keys(&mut out, keys, *end)?,
+            None => (out.rows()..*end).try_for_each(|_| out.push(None))?,
         }
     }
     Ok(Some(out))

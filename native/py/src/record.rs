@@ -28,9 +28,9 @@ pub struct Record {
     /// Key, or `None`.
     #[pyo3(get)]
     key: Option<Py<PyBytes>>,
-    /// Value.
+    /// Value, or `None` if it is null.
     #[pyo3(get)]
-    value: Py<PyBytes>,
+    value: Option<Py<PyBytes>>,
     headers: Option<Py<PyTuple>>,
 }
 
@@ -42,7 +42,7 @@ impl Record {
         position: u64,
         timestamp: i64,
         key: Option<Py<PyBytes>>,
-        value: Py<PyBytes>,
+        value: Option<Py<PyBytes>>,
         headers: Option<Py<PyTuple>>,
     ) -> Self {
         Self {
@@ -54,7 +54,7 @@ impl Record {
         }
     }
 
-    /// Named values beside the record, in order; a name may repeat.
+    /// Named values beside the record, in order; a name may repeat, and a value may be `None`.
     #[getter]
     fn headers<'py>(&self, py: Python<'py>) -> Bound<'py, PyTuple> {
         self.headers
@@ -68,7 +68,7 @@ impl Record {
             self.position,
             self.timestamp,
             key,
-            self.value.clone_ref(py),
+            self.value.as_ref().map(|value| value.clone_ref(py)),
             self.headers(py),
         )
             .into_pyobject(py)
@@ -84,9 +84,8 @@ impl Record {
 
     /// All of a small record; of a large one what tells it apart, and how much there is.
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
-        let key = self.key.as_ref().map(|key| shown(key.bind(py)));
-        let key = key.transpose()?.unwrap_or_else(|| "None".to_owned());
-        let value = shown(self.value.bind(py))?;
+        let shown = |bytes: &Option<Py<PyBytes>>| shown(bytes.as_ref().map(|all| all.bind(py)));
+        let (key, value) = (shown(&self.key)?, shown(&self.value)?);
         let headers = self.headers(py);
         let headers = if headers.is_empty() {
             String::new()
@@ -114,7 +113,10 @@ const SHOWN_BYTES: usize = 100;
 const SHOWN_HEADERS: usize = 8;
 
 /// Bytes as Python shows them; of many the first ones and how many there are.
-fn shown(bytes: &Bound<'_, PyBytes>) -> PyResult<String> {
+fn shown(bytes: Option<&Bound<'_, PyBytes>>) -> PyResult<String> {
+    let Some(bytes) = bytes else {
+        return Ok("None".to_owned());
+    };
     let all = bytes.as_bytes();
     if all.len() <= SHOWN_BYTES {
         return Ok(bytes.repr()?.to_string());
@@ -126,14 +128,18 @@ fn shown(bytes: &Bound<'_, PyBytes>) -> PyResult<String> {
 fn shown_headers(headers: &Bound<'_, PyTuple>) -> PyResult<String> {
     let mut pairs = Vec::new();
     for pair in headers.iter().take(SHOWN_HEADERS) {
-        let Ok((name, value)) = pair.extract::<(String, Bound<'_, PyBytes>)>() else {
+        let Ok((name, value)) = pair.extract::<(String, Option<Bound<'_, PyBytes>>)>() else {
             pairs.push(pair.repr()?.to_string());
             continue;
         };
         let cut: String = name.chars().take(SHOWN_BYTES).collect();
         let more = if cut.len() < name.len() { "..." } else { "" };
         let name = PyString::new(headers.py(), &cut);
-        pairs.push(format!("({}{more}, {})", name.repr()?, shown(&value)?));
+        pairs.push(format!(
+            "({}{more}, {})",
+            name.repr()?,
+            shown(value.as_ref())?
+        ));
     }
     if headers.len() > SHOWN_HEADERS {
         pairs.push(format!("... {} in all", headers.len()));
@@ -148,7 +154,7 @@ fn header_tuple(py: Python<'_>, headers: Headers<'_>) -> PyResult<Option<Py<PyTu
         return Ok(None);
     }
     let pairs: Vec<_> = headers
-        .map(|(name, value)| (name, PyBytes::new(py, value)))
+        .map(|(name, value)| (name, value.map(|value| PyBytes::new(py, value))))
         .collect();
     Ok(Some(PyTuple::new(py, pairs)?.unbind()))
 }
@@ -156,7 +162,7 @@ fn header_tuple(py: Python<'_>, headers: Headers<'_>) -> PyResult<Option<Py<PyTu
 /// The Python object of a borrowed record.
 pub fn record_object(py: Python<'_>, position: u64, record: RecordRef<'_>) -> PyResult<Py<Record>> {
     let key = record.key.map(|key| PyBytes::new(py, key).unbind());
-    let value = PyBytes::new(py, record.value).unbind();
+    let value = record.value.map(|value| PyBytes::new(py, value).unbind());
     let headers = header_tuple(py, record.headers)?;
     Py::new(
         py,
@@ -172,18 +178,15 @@ pub fn record_object(py: Python<'_>, position: u64, record: RecordRef<'_>) -> Py
 
 /// The Python object of a record read by position.
 pub fn owned_object(py: Python<'_>, position: u64, record: &OwnedRecord) -> PyResult<Py<Record>> {
-    let key = record
-        .key
-        .as_ref()
-        .map(|key| PyBytes::new(py, key).unbind());
-    let value = PyBytes::new(py, &record.value).unbind();
+    let object = |bytes: &Option<Vec<u8>>| bytes.as_ref().map(|all| PyBytes::new(py, all).unbind());
+    let (key, value) = (object(&record.key), object(&record.value));
     let headers = if record.headers.is_empty() {
         None
     } else {
         let pairs: Vec<_> = record
             .headers
             .iter()
-            .map(|(n, v)| (n.as_str(), PyBytes::new(py, v)))
+            .map(|(name, value)| (name.as_str(), object(value)))
             .collect();
         Some(PyTuple::new(py, pairs)?.unbind())
     };

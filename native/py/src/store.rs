@@ -10,7 +10,7 @@ use braidlog_core::wal::{self, Cursor, NewLog, NewRecord, Sequenced, Ticket};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
-use crate::append::{HeaderList, sequenced, with_bytes};
+use crate::append::{HeaderList, sequenced, with_bytes, with_bytes_or_none};
 use crate::arrow::import_records;
 use crate::bulk::Bulk;
 use crate::closing::Closing;
@@ -116,14 +116,18 @@ impl Store {
         // Never wait for other appenders, or for the disk, with the GIL held.
         let of_headers: usize = headers
             .iter()
-            .map(|(name, value)| 16 + name.len() + value.len())
+            .map(|(name, value)| 16 + name.len() + value.map_or(0, <[u8]>::len))
             .sum();
         let bytes = 1024 + length(value) + key.map_or(0, length) + of_headers;
         while store.would_wait(stream, bytes) {
             detach(py, || store.wait_for_room(stream, bytes, SIGNAL_INTERVAL)).map_err(to_py)?;
             py.check_signals()?;
         }
-        let append = |value: &[u8], key: Option<&[u8]>| {
+        let nulls = value.is_none() || headers.iter().any(|(_, value)| value.is_none());
+        if nulls {
+            detach(py, || store.allow_nulls(true)).map_err(to_py)?;
+        }
+        let append = |value: Option<&[u8]>, key: Option<&[u8]>| {
             store.append(
                 stream,
                 NewRecord {
@@ -135,7 +139,7 @@ impl Store {
                 producer,
             )
         };
-        let ticket = with_bytes(value, "value", |value| match key {
+        let ticket = with_bytes_or_none(value, "value", |value| match key {
             None => Ok(append(value, None)),
             Some(key) => with_bytes(key, "key", |key| append(value, Some(key))),
         })??;

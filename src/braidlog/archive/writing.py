@@ -31,7 +31,7 @@ _ROW_GROUP_ROWS: Final = 1 << 17
 
 SCHEMA: Final = pa.schema(
     [
-        pa.field(name, kind, nullable=name in ("key", "headers"))
+        pa.field(name, kind, nullable=name in ("key", "value", "headers"))
         for name, kind in COLUMNS.items()
     ]
 )

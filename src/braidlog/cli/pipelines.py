@@ -180,12 +180,12 @@ Place = Callable[[], contextlib.AbstractContextManager[dict[str, Any]]]
 @click.option("--until", type=parameters.POSITION, help="Last position to include.")
 @click.option(
     "--tombstone",
-    default="empty",
+    default="null",
     show_default=True,
     metavar="KIND",
     help=(
-        "Which records delete their key: empty (values), none, "
-        "pattern=REGEX (in values), header=NAME."
+        "Which records delete their key: null (values), or also empty (values), "
+        "pattern=REGEX (in values) or header=NAME; none: none."
     ),
 )
 def compact_(

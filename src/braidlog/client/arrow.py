@@ -13,7 +13,7 @@ from braidlog.store.arguments import checked_columns
 
 _APPENDED: Final = ("value", "key", "timestamp", "headers")
 
-Columns = tuple[list[bytes], list[bytes | None], list[int | None], list[Any]]
+Columns = tuple[list[bytes | None], list[bytes | None], list[int | None], list[Any]]
 
 
 class _Schema:
@@ -46,7 +46,8 @@ def columns_of(data: Any) -> Columns:
 
     Raises:
         TypeError: it is no Arrow data.
-        InvalidArgumentError: a column is missing, of another type, or has null values.
+        InvalidArgumentError: a column is missing, of another type, or has a null
+            timestamp.
     """
     if hasattr(data, "__arrow_c_stream__"):
         table = pa.table(data)
@@ -57,10 +58,10 @@ def columns_of(data: Any) -> Columns:
         raise TypeError(f"{kind} has neither __arrow_c_stream__ nor __arrow_c_array__")
     _check_names(table.column_names)
     values = _binary(table, "value")
-    if None in values:
-        raise InvalidArgumentError(f"value {values.index(None)} is null")
     count = len(values)
-    keys = _binary(table, "key") if "key" in table.column_names else [None] * count
+    keys: list[bytes | None] = [None] * count
+    if "key" in table.column_names:
+        keys = _binary(table, "key")
     times: list[int | None] = [None] * count
     if "timestamp" in table.column_names:
         times = _cast(_microseconds(table["timestamp"]), pa.int64(), "timestamp")
@@ -70,7 +71,7 @@ def columns_of(data: Any) -> Columns:
     if "headers" in table.column_names:
         kind = pa.map_(pa.string(), pa.binary())
         headers = _cast(table["headers"], kind, "headers")
-    return values, keys, times, headers  # type: ignore[return-value]
+    return values, keys, times, headers
 
 
 def _check_names(names: list[str]) -> None:

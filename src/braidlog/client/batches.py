@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class Columns(NamedTuple):
     """Records by columns; a column that says nothing is None, so it costs nothing."""
 
-    values: Sequence[bytes]
+    values: Sequence[bytes | None]
     keys: Sequence[bytes | None] | None
     timestamps: Sequence[int] | int
     """One for each record, or one for all."""

@@ -168,7 +168,7 @@ class ClusterLog(Blocking[AsyncClusterLog], Indexed):
 
     def submit_many(
         self,
-        values: Iterable[Buffer],
+        values: Iterable[Buffer | None],
         *,
         keys: Iterable[Buffer | None] | None = None,
         timestamps: Iterable[TimestampLike | None] | TimestampLike | None = None,

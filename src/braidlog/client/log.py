@@ -156,7 +156,7 @@ class AsyncClusterLog(AsyncIndexed):
 
     def submit(
         self,
-        value: Buffer,
+        value: Buffer | None,
         *,
         key: Buffer | None = None,
         timestamp: TimestampLike | None = None,
@@ -176,7 +176,7 @@ class AsyncClusterLog(AsyncIndexed):
 
     async def append(
         self,
-        value: Buffer,
+        value: Buffer | None,
         *,
         key: Buffer | None = None,
         timestamp: TimestampLike | None = None,
@@ -187,7 +187,8 @@ class AsyncClusterLog(AsyncIndexed):
     ) -> int:
         """Append one record and return its position once it is durable.
 
-        The record is stored exactly once, even if nodes fail. A ``producer`` of your
+        The value may be None, which `compact` takes for the deletion of the key. The
+        record is stored exactly once, even if nodes fail. A ``producer`` of your
         own extends that across restarts of your program; all of its records go to one
         stream.
 
@@ -195,6 +196,8 @@ class AsyncClusterLog(AsyncIndexed):
             DeadlineError: not acknowledged after ``timeout`` seconds.
             TooLargeError: the record is over its limit.
             NotFoundError: the log was deleted.
+            OlderNodesError: a value is null, and some node is of a version that cannot
+                store that.
         """
         appender = self._appender
         self._cluster.check_open()
@@ -212,7 +215,7 @@ class AsyncClusterLog(AsyncIndexed):
 
     async def append_many(
         self,
-        values: Iterable[Buffer],
+        values: Iterable[Buffer | None],
         *,
         keys: Iterable[Buffer | None] | None = None,
         timestamps: Iterable[TimestampLike | None] | TimestampLike | None = None,

@@ -89,6 +89,8 @@ class Core:
         self.now = 0.0
         self.state = ReplicaState.STARTING
         self.config: StreamConfig | None = None
+        self.features = 0
+        """`Feature`s that all nodes of the cluster know."""
         self.damaged = False
         """Whether some record here turned out to be no longer what was written."""
         self.met: CorruptionError | None = None

@@ -40,9 +40,10 @@ def configure(core: Core, config: StreamConfig) -> None:
     _verify(core, config)
     if core.dropped or core.state is ReplicaState.FAILED or _is_old(core, config):
         return
+    core.features = config.features
     if core.config is not None and core.config.epoch == config.epoch:
         # Repeated, because the report that this node is in the epoch was not heard yet.
-        # Nothing of an epoch changes but the trim.
+        # Nothing of an epoch changes but the trim, and what all nodes know.
         _require_same(core.config, config)
         core.trim = max(core.trim, config.trim)
         return

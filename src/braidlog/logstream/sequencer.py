@@ -17,6 +17,7 @@ from braidlog.errors import (
     LogError,
     NotPrimaryError,
     NotReadyError,
+    OlderNodesError,
     SealedError,
     SequenceExpiredError,
     StoreFailedError,
@@ -26,6 +27,7 @@ from braidlog.logstream.effects import Request
 from braidlog.logstream.errors import check
 from braidlog.logstream.states import ReplicaState
 from braidlog.logstream.storage import Batch, Placed
+from braidlog.wire.features import needed
 from braidlog.wire.messages import Appended, Replicate, Run, StreamStatus
 
 __all__ = ["append", "give_up", "probe", "release"]
@@ -40,7 +42,11 @@ def append(
     admitted: list[Item] = []
     size = core.waiting_bytes
     for request, epoch, batch in group:
-        refusal = _refusal(core, epoch) or _overflow(core, size, batch)
+        refusal = (
+            _refusal(core, epoch)
+            or _unknown(core, batch)
+            or _overflow(core, size, batch)
+        )
         if refusal is not None:
             core.answer(request, refusal)
             continue
@@ -82,6 +88,17 @@ def _not_primary(core: Core, primary: int) -> LogError:
     epoch = core.config.epoch if core.config else 0
     msg = f"node {core.node} is not the primary of stream {core.stream}"
     return NotPrimaryError(msg, primary=primary, epoch=epoch)
+
+
+def _unknown(core: Core, batch: Batch) -> LogError | None:
+    if not needed(batch) & ~core.features:
+        return None
+    # A backup that cannot store it would never report it, and the stream stood still.
+    msg = (
+        "the append has null values, and some node of the cluster may be of a version "
+        "without them"
+    )
+    return OlderNodesError(msg)
 
 
 def _overflow(core: Core, waiting: int, batch: Batch) -> LogError | None:

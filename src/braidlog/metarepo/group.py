@@ -464,6 +464,8 @@ class MetadataMember:
         if leads.look(self._now):
             for command in leads.decide(self.repository, self._now):
                 self._log(leads, command)
+            for command in leads.registrations(self.repository):
+                self._log(leads, command)
             leads.lead_members(self.repository, self.raft)
             for command in leads.admissions(self.repository, self.raft):
                 self._log(leads, command)

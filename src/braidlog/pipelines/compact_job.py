@@ -77,15 +77,18 @@ _RANGES_AT_ONCE: Final = 3
 class Tombstones:
     """Which records delete their key.
 
+    A null value deletes its key under each rule but ``none``.
+
     =========== ======================================================================
-    empty       those whose value is empty
-    none        none
-    pattern     those whose value matches the regular expression ``text`` (of RE2)
-    header      those with a header of the name ``text``
+    null        no others: an empty value is a value
+    empty       also those whose value is empty
+    pattern     also those whose value matches the regular expression ``text`` (of RE2)
+    header      also those with a header of the name ``text``
+    none        none at all: null values are kept
     =========== ======================================================================
     """
 
-    kind: str = "empty"
+    kind: str = "null"
     text: str = ""
 
     def __post_init__(self) -> None:
@@ -94,11 +97,11 @@ class Tombstones:
         Raises:
             InvalidArgumentError: it is none of these, or the text is missing.
         """
-        known = self.kind in ("empty", "none", "pattern", "header")
+        known = self.kind in ("null", "empty", "none", "pattern", "header")
         if not known or bool(self.text) != (self.kind in ("pattern", "header")):
             raise InvalidArgumentError(
-                "tombstones are 'empty', 'none', 'pattern' or 'header', the last two"
-                f" with a text: not {self.kind!r} with {self.text!r}"
+                "tombstones are 'null', 'empty', 'none', 'pattern' or 'header', the "
+                f"last two with a text: not {self.kind!r} with {self.text!r}"
             )
         if self.kind == "pattern":
             try:
@@ -109,13 +112,20 @@ class Tombstones:
 
     def mask(self, table: pa.Table) -> Any:
         """Return for each record whether it is a tombstone."""
-        if self.kind == "pattern":
-            return pc.match_substring_regex(table["value"], self.text)
+        if self.kind == "none":
+            return pa.repeat(pa.scalar(False), table.num_rows)
+        null = pc.is_null(table["value"])
+        if self.kind == "null":
+            return null
         if self.kind == "header":
-            found = pc.map_lookup(table["headers"], pa.scalar(self.text), "first")
-            return pc.is_valid(found)
-        sizes = pc.binary_length(table["value"])
-        return pc.equal(sizes, 0 if self.kind == "empty" else -1)
+            # All of them: the first one may have a null value, and is a header too.
+            found = pc.map_lookup(table["headers"], pa.scalar(self.text), "all")
+            return pc.or_(null, pc.is_valid(found))
+        if self.kind == "pattern":
+            matches = pc.match_substring_regex(table["value"], self.text)
+        else:
+            matches = pc.equal(pc.binary_length(table["value"]), 0)
+        return pc.or_(null, pc.fill_null(matches, False))
 
 
 @dataclass(frozen=True, slots=True)

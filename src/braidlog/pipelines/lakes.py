@@ -33,6 +33,7 @@ from braidlog.errors import (
 
 _END: Final = "braidlog.end"
 _LOG: Final = "braidlog.log"
+_VALUE: Final = "value"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +106,10 @@ def _follow_delta(place: Place, manifest: Manifest) -> int:
             name=manifest.log,
             configuration={"delta.appendOnly": "true"},
         )
+    for field in table.schema().fields:
+        # Tables of earlier versions, in which no value could be null.
+        if field.name == _VALUE and not field.nullable:
+            table.alter.drop_column_not_null(_VALUE)
     new = _missing(manifest, table.transaction_version(app), "the Delta table")
     if new:
         noted = CommitProperties(app_transactions=[Transaction(app, manifest.end)])
@@ -150,6 +155,10 @@ def _follow_iceberg(name: str, place: Place, manifest: Manifest) -> int:
         namespace = identifier.rpartition(".")[0]
         catalog.create_namespace_if_not_exists(namespace)
         table = catalog.create_table_if_not_exists(identifier, schema=SCHEMA)
+    if table.schema().find_field(_VALUE).required:
+        # A table of an earlier version, in which no value could be null.
+        with table.update_schema() as update:
+            update.make_column_optional(_VALUE)
     new = _missing(manifest, _iceberg_end(table, manifest), "the Iceberg table")
     if new:
         try:

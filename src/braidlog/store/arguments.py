@@ -217,12 +217,19 @@ def _view(value: Any, what: str) -> memoryview:
         raise TypeError(msg) from None
 
 
+def checked_value(value: Buffer) -> bytes:
+    """Return a value as bytes; see `checked_bytes`."""
+    return checked_bytes(value, "value")
+
+
 def checked_key(key: Buffer) -> bytes:
     """Return a key as bytes; see `checked_bytes`."""
     return checked_bytes(key, "key")
 
 
-def checked_values(values: Iterable[Buffer], **columns: object) -> list[Buffer]:
+def checked_values(
+    values: Iterable[Buffer | None], **columns: object
+) -> list[Buffer | None]:
     """Return the values of many records, each still to be checked.
 
     What belongs to them, ``columns``, is refused by its length where it has one, before

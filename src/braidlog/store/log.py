@@ -179,7 +179,7 @@ class Log(Indexed, _native.Log):
 
     def submit_many(
         self,
-        values: Iterable[Buffer],
+        values: Iterable[Buffer | None],
         *,
         keys: Iterable[Buffer | None] | None = None,
         timestamps: Iterable[TimestampLike | None] | TimestampLike | None = None,
@@ -206,7 +206,7 @@ class Log(Indexed, _native.Log):
 
     def append_many(
         self,
-        values: Iterable[Buffer],
+        values: Iterable[Buffer | None],
         *,
         keys: Iterable[Buffer | None] | None = None,
         timestamps: Iterable[TimestampLike | None] | TimestampLike | None = None,

@@ -86,6 +86,8 @@ class RegisterNode(_Command, frozen=True, array_like=True, tag=1):
     incarnation: Number
     identity: bytes = b""
     """Identity of its directory, 16 bytes; empty: of an earlier version."""
+    features: Number = 0
+    """`braidlog.wire.messages.Feature`s that it knows."""
 
 
 class DrainNode(_Command, frozen=True, array_like=True, tag=2):

@@ -58,6 +58,7 @@ ERRORS: Final = {
     65: "braidlog.errors:NotSharedError",
     66: "braidlog.errors:InternalError",
     67: "braidlog.errors:BackupDamagedError",
+    68: "braidlog.errors:OlderNodesError",
     70: "braidlog.raft.errors:NotLeaderError",
     71: "braidlog.raft.errors:TailFullError",
     72: "braidlog.raft.errors:ReadsFullError",

@@ -116,9 +116,11 @@ class Feature(IntFlag):
 
     TABLES = 1
     """Commands and metadata about tables."""
+    NULL_VALUES = 2
+    """A value may be null, of a record or of a header."""
 
 
-FEATURES: Final = Feature(0)
+FEATURES: Final = Feature.NULL_VALUES
 """What this version knows: of tables all but how to keep one, so none are let in."""
 
 
@@ -210,6 +212,8 @@ class StreamConfig(Value, frozen=True, array_like=True):
     """What a rescue has to know of the log, with the next two."""
     min_replicas: Number = 0
     created: Number = 0
+    features: Number = 0
+    """`Feature`s that all nodes of the cluster know."""
 
 
 class NodeInfo(Value, frozen=True, array_like=True):
@@ -228,6 +232,8 @@ class NodeInfo(Value, frozen=True, array_like=True):
     """Whether it lost its directory, and all it held is being taken off it."""
     silent_ms: Number = 0
     """How long ago a node that is not alive was heard last; 0: not known."""
+    features: Number = 0
+    """`Feature`s that it knows; 0 of an earlier version."""
 
 
 class StreamInfo(Value, frozen=True, array_like=True):

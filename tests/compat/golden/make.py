@@ -1,6 +1,7 @@
 """Make the golden directory of the version that this build writes.
 
     PYTHONPATH=tests python tests/compat/golden/make.py v1
+    PYTHONPATH=tests python tests/compat/golden/make.py nulls
 
 Done once for each released format. A golden file is never made again: a build that
 cannot read it is wrong.
@@ -29,8 +30,23 @@ def main(version: str) -> None:
             _pack(directory, target / f"{directory.name}.zip")
             with braidlog.open(directory, read_only=True) as node:
                 expected[directory.name] = contents(node)
+    _write(expected, target / "expected.json")
+
+
+def make_nulls() -> None:
+    """Make the directory with null values, `nulls.zip`, and what is in it."""
+    target = Path(__file__).parent
+    with tempfile.TemporaryDirectory() as scratch:
+        directory = Path(scratch, "nulls")
+        workload.write_nulls(directory)
+        _pack(directory, target / "nulls.zip")
+        with braidlog.open(directory, read_only=True) as node:
+            _write(contents(node), target / "nulls.json")
+
+
+def _write(expected: dict[str, Any], to: Path) -> None:
     text = json.dumps(expected, sort_keys=True, ensure_ascii=False)
-    (target / "expected.json").write_text(text + "\n")
+    to.write_text(text + "\n")
 
 
 def _pack(directory: Path, archive: Path) -> None:
@@ -44,4 +60,4 @@ def _pack(directory: Path, archive: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    make_nulls() if sys.argv[1:] == ["nulls"] else main(*sys.argv[1:])

@@ -36,6 +36,7 @@ from braidlog.metarepo.machine.logs import require_shape
 from braidlog.metarepo.machine.placement import require_nodes
 from braidlog.wire import commands, results
 from braidlog.wire.messages import (
+    FEATURES,
     Append,
     Appended,
     Execute,
@@ -99,6 +100,7 @@ class FakeCluster:
     def __init__(self, nodes: int = 3) -> None:
         self.nodes = {n: f"n{n}:7400" for n in range(1, nodes + 1)}
         self.dead: set[int] = set()
+        self.features: dict[int, int] = {}
         self.leaderless = False
         self.silent_ms = 0
         """For how long dead nodes have been silent."""
@@ -224,7 +226,7 @@ class FakeCluster:
                 "moved", primary=stream.replicas[0], epoch=stream.epoch
             )
         batch = FakeBatch(payload)
-        if any(len(value) > self.record_bytes_max for value in batch.values):
+        if any(len(value or b"") > self.record_bytes_max for value in batch.values):
             raise TooLargeError("too large")
         producer, epoch = batch.producer
         known, expected = stream.producers.get(producer, (epoch, 1))
@@ -312,6 +314,7 @@ class FakeCluster:
                     voter=n in self.voters,
                     draining=n in self.draining,
                     silent_ms=self.silent_ms if n in self.dead else 0,
+                    features=self.features.get(n, FEATURES),
                 )
                 for n, address in self.nodes.items()
             ),

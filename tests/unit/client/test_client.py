@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Awaitable, Callable
 
+import pyarrow as pa
 import pytest
 
 from braidlog.client import AsyncClient, AsyncClusterLog
@@ -14,6 +16,7 @@ from braidlog.errors import (
     DeadlineError,
     NotFoundError,
     NotReadyError,
+    OlderNodesError,
     TooLargeError,
     TrimmedError,
 )
@@ -58,6 +61,33 @@ async def test_what_is_appended_together_goes_as_one_batch(
     await asyncio.gather(*(log.append(b"v", key=b"k") for _ in range(100)))
     appends = [m for _, m in cluster.received if isinstance(m, Append)]
     assert len(appends) == 1
+
+
+async def test_null_values_are_refused_while_a_node_does_not_know_them(
+    cluster: FakeCluster, log: AsyncClusterLog
+) -> None:
+    cluster.features = {2: 0}
+    cluster.bump()
+    await log.refresh()
+    calls: dict[str, Callable[[], Awaitable[object]]] = {
+        "append": lambda: log.append(None),
+        "header": lambda: log.append(b"", headers={"h": None}),
+        "many": lambda: log.append_many([b"a", None]),
+        "arrow": lambda: log.append_arrow(pa.table({"value": [b"a", None]})),
+    }
+    for name, call in calls.items():
+        with pytest.raises(OlderNodesError, match="node 2 of the cluster is") as error:
+            await call()
+        assert (error.value.nodes, error.value.outcome) == ((2,), "not_stored"), name
+    with pytest.raises(OlderNodesError):
+        log.submit(None)
+    assert await log.append(b"other") == 1
+    cluster.features = {}
+    cluster.bump()
+    await log.refresh()
+    for call in calls.values():
+        await call()
+    assert await values(log) == [b"other", None, b"", b"a", None, b"a", None]
 
 
 @pytest.mark.parametrize("fault", ["before", "after"])

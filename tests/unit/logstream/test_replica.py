@@ -9,6 +9,7 @@ from braidlog.errors import (
     LogFullError,
     NotPrimaryError,
     NotReadyError,
+    OlderNodesError,
     RemoteProtocolError,
     SealedError,
     SequenceGapError,
@@ -21,6 +22,7 @@ from braidlog.logstream import (
 )
 from braidlog.wire.messages import (
     Appended,
+    Feature,
     LogCut,
     Replicate,
     StreamRun,
@@ -51,6 +53,24 @@ def test_an_append_is_answered_when_it_is_cut() -> None:
     assert group.answers == [("a", Appended(1, 6, 2, 1)), ("b", Appended(3, 8, 1, 1))]
     logs = [group.log(node) for node in (1, 2, 3)]
     assert logs == [[(1, 7, "x"), (3, 8, "y")]] * 3
+
+
+def test_null_values_wait_until_every_node_knows_them() -> None:
+    group = opened(1, 2, 3)
+    null = bytearray(batch("x"))
+    null[6] = 32
+    group.append(1, ("a", 0, bytes(null)), ("b", 0, batch("y")))
+    group.run()
+    assert refusals(group) == {"a": OlderNodesError, "b": Appended}
+    # The same epoch: only what all nodes know is new.
+    group.repository.config = replace(
+        group.repository.config, features=Feature.NULL_VALUES
+    )
+    group.open()
+    group.append(1, ("c", 0, bytes(null)))
+    group.run()
+    assert refusals(group)["c"] is Appended
+    assert group.log(1) == group.log(3)
 
 
 def test_nothing_is_cut_that_one_replica_has_not_synced() -> None:

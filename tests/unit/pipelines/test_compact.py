@@ -30,15 +30,16 @@ from braidlog.pipelines.shuffle_file import ShuffleFile
 from braidlog.sources.origin import Origin
 
 Row = tuple[int, bytes, bytes]
+Appended = tuple[bytes | None, bytes | None]
 
 
-def fill(path: Path, count: int, seed: int = 1) -> list[tuple[bytes | None, bytes]]:
+def fill(path: Path, count: int, seed: int = 1) -> list[Appended]:
     """Append records of few keys, some gone, some without a key; return them."""
     draw = random.Random(seed)
-    rows = [
+    rows: list[Appended] = [
         (
             None if draw.random() < 0.05 else b"key %d" % (draw.random() ** 3 * 60),
-            b"" if draw.random() < 0.2 else b"value %d" % number * 5,
+            draw.choice([None, b"", *[b"value %d" % number * 5] * 6]),
         )
         for number in range(count)
     ]
@@ -50,15 +51,15 @@ def fill(path: Path, count: int, seed: int = 1) -> list[tuple[bytes | None, byte
     return rows
 
 
-def model(
-    rows: list[tuple[bytes | None, bytes]], until: int | None = None
-) -> list[Row]:
+def model(rows: list[Appended], until: int | None = None) -> list[Row]:
     """What a dictionary says."""
-    latest: dict[bytes, tuple[int, bytes]] = {}
+    latest: dict[bytes, tuple[int, bytes | None]] = {}
     for position, (key, value) in enumerate(rows[:until], 1):
         if key is not None:
             latest[key] = (position, value)
-    return sorted((at, key, value) for key, (at, value) in latest.items() if value)
+    return sorted(
+        (at, key, value) for key, (at, value) in latest.items() if value is not None
+    )
 
 
 def found(output: Path) -> list[Row]:
@@ -240,18 +241,26 @@ def test_what_a_tombstone_is(tmp_path: Path) -> None:
         log.append(b'{"op":"delete"}', key=b"b")
         log.append(b"", key=b"c")
         log.append(b"x", key=b"d", headers=[("gone", b"")])
+        log.append(None, key=b"e")
+        log.append(b"y", key=b"f", headers=[("other", b"1"), ("gone", None)])
     origin = Origin("orders", path=str(tmp_path / "data"))
     for number, (kind, text, keys) in enumerate(
         [
-            ("empty", "", [b"a", b"b", b"d"]),
-            ("none", "", [b"a", b"b", b"c", b"d"]),
-            ("pattern", '"op":"del', [b"a", b"c", b"d"]),
-            ("header", "gone", [b"a", b"b", b"c"]),
+            ("null", "", "abcdf"),
+            ("empty", "", "abdf"),
+            ("none", "", "abcdef"),
+            ("pattern", '"op":"del', "acdf"),
+            ("header", "gone", "abc"),
         ]
     ):
         output = tmp_path / str(number)
         compact(origin, output, tombstones=Tombstones(kind, text), workers=1)
-        assert [key for _, key, _ in found(output)] == keys
+        rows = found(output)
+        assert [key for _, key, _ in rows] == [key.encode() for key in keys]
+        values = {key: value for _, key, value in rows}
+        assert values.get(b"e") is None
+        assert values.get(b"c", b"") == b""
+    assert Tombstones() == Tombstones("null")
     for kind, text in [("other", ""), ("empty", "x"), ("header", ""), ("pattern", "(")]:
         with pytest.raises(InvalidArgumentError):
             Tombstones(kind, text)

@@ -143,7 +143,11 @@ def test_thousands_in_flight(log: Log) -> None:
 
 BAD: dict[str, tuple[type[Exception], str, Callable[[Log], object]]] = {
     "str": (TypeError, "value must be bytes", lambda log: log.append("text")),  # type: ignore[arg-type]
-    "none": (TypeError, "value must be bytes", lambda log: log.append(None)),  # type: ignore[arg-type]
+    "header": (
+        TypeError,
+        "header value must be",
+        lambda log: log.append(b"", headers={"a": 1}),  # type: ignore[arg-type]
+    ),
     "list": (TypeError, "value must be bytes", lambda log: log.append([1])),  # type: ignore[arg-type]
     "wide buffer": (
         TypeError,
@@ -185,7 +189,7 @@ BAD: dict[str, tuple[type[Exception], str, Callable[[Log], object]]] = {
     "one of many": (
         TypeError,
         "value must be bytes",
-        lambda log: log.append_many([b"a", None]),  # type: ignore[list-item]
+        lambda log: log.append_many([b"a", 1]),  # type: ignore[list-item]
     ),
     "bytes for a list": (
         TypeError,

@@ -36,7 +36,7 @@ STREAM = m.StreamInfo(
     "node 2 is lost",
 )
 INFO = m.LogInfo(LOG, "orders", (STREAM,), 9, 40, 1, 2, 1, b"o", 1_700_000_000_000_000)
-NODE = m.NodeInfo(1, "localhost:7400", True, True, False, LOG, True, 1500)
+NODE = m.NodeInfo(1, "localhost:7400", True, True, False, LOG, True, 1500, 2)
 INDEX = IndexInfo(LOG, "city", b"json:/city", IndexStatus.BUILDING, "why")
 TABLE = TableInfo(
     LOG, "stock", LOG, LOG, 3, 1_700_000_000_000_000, 2, b"o", (INDEX,), (1, 2), (1,)

@@ -5,6 +5,7 @@ A new message adds a line; `python tests/unit/wire/test_golden.py` prints what i
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -101,6 +102,33 @@ def test_the_greeting_of_nodes_that_prove_nothing_is_read() -> None:
     read = decode(frame.kind, frame.head, frame.payload)
     assert isinstance(read, Hello)
     assert (read.token, read.bound, read.nonce, read.key) == ("secret", 12, b"", b"")
+
+
+OF_NODES_WITHOUT_FEATURES = {
+    "Metadata": (
+        "830000002d4f44cd150000000700000083000000950701a474657374919801ae6c6f63616c68"
+        "6f73743a37343030c3c3c2c410000102030405060708090a0b0c0d0e0fc3cd05dc919ac41000"
+        "0102030405060708090a0b0c0d0e0fa66f7264657273919b03020292010291030491019102cd"
+        "05dc920203ae6e6f64652032206973206c6f73740928010201c4016fcf00060a24181e4000"
+    ),
+    "Report": ("0e0000002117195824000000070000000e00000095010203c39197030209040601c2"),
+    "Configure": (
+        "370000002bfd943b260000000700000037000000930891dc001003c410000102030405060708"
+        "090a0b0c0d0e0fa66f7264657273020192010291030191920101082501c4016f0000009104"
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", OF_NODES_WITHOUT_FEATURES)
+def test_what_nodes_without_features_say_is_read(kind: str) -> None:
+    (frame,) = FrameDecoder(1 << 16).feed(
+        bytes.fromhex(OF_NODES_WITHOUT_FEATURES[kind])
+    )
+    assert not isinstance(frame, AppendFrames)
+    read = decode(frame.kind, frame.head, frame.payload)
+    parts = {"Metadata": "nodes", "Configure": "streams"}
+    nested: tuple[Any, ...] = getattr(read, parts.get(kind, ""), (read,))
+    assert [each.features for each in nested] == [0]
 
 
 def test_nothing_was_taken_away() -> None:

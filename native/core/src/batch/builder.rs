@@ -2,11 +2,14 @@
 
 use std::ops::Range;
 
-use super::columns::{Bitmap, BytesRef, ColumnsRef, HeadersRef, KeysRef, Offsets, Timestamps};
+use super::columns::{Bitmap, BytesRef, ColumnsRef, HeadersRef, NullableRef, Offsets, Timestamps};
 use super::compress::Compression;
 use super::encode::encode_columns;
 use super::header::{self, Producer};
-use super::layout::{Counts, FLAG_HEADERS, FLAG_KEYS, FLAG_NULL_KEYS, FLAG_ONE_TIMESTAMP};
+use super::layout::{
+    Counts, FLAG_HEADERS, FLAG_KEYS, FLAG_NULL_HEADER_VALUES, FLAG_NULL_KEYS, FLAG_NULL_VALUES,
+    FLAG_ONE_TIMESTAMP,
+};
 use super::sink::Sink;
 use crate::error::{Error, Result};
 use crate::limits::RECORD_HEADERS_MAX;
@@ -18,6 +21,8 @@ use crate::limits::RECORD_HEADERS_MAX;
 #[derive(Debug)]
 pub struct BatchBuilder {
     timestamps: Vec<i64>,
+    // Empty until the first value that is null.
+    value_validity: Vec<u8>,
     value_offsets: Vec<u32>,
     values: Vec<u8>,
     // Empty until the first key that is not null: batches without keys pay nothing for them.
@@ -27,6 +32,8 @@ pub struct BatchBuilder {
     // Empty until the first header.
     header_offsets: Vec<u32>,
     name_offsets: Vec<u32>,
+    // Empty until the first header with a null value.
+    header_value_validity: Vec<u8>,
     header_value_offsets: Vec<u32>,
     names: Vec<u8>,
     header_values: Vec<u8>,
@@ -64,18 +71,24 @@ impl Summary {
     /// With one more record.
     fn with(
         mut self,
-        value: &[u8],
+        value: Option<&[u8]>,
         key: Option<&[u8]>,
         timestamp: i64,
-        headers: &[(&str, &[u8])],
+        headers: &[(&str, Option<&[u8]>)],
     ) -> Self {
         let counts = &mut self.counts;
         counts.records += 1;
-        counts.value_bytes += value.len() as u64;
+        match value {
+            Some(value) => counts.value_bytes += value.len() as u64,
+            None => counts.flags |= FLAG_NULL_VALUES,
+        }
         counts.header_entries += headers.len() as u64;
         for (name, value) in headers {
             counts.header_name_bytes += name.len() as u64;
-            counts.header_value_bytes += value.len() as u64;
+            match value {
+                Some(value) => counts.header_value_bytes += value.len() as u64,
+                None => counts.flags |= FLAG_NULL_HEADER_VALUES,
+            }
         }
         match key {
             Some(key) => {
@@ -110,6 +123,7 @@ impl BatchBuilder {
     pub fn new() -> Self {
         Self {
             timestamps: Vec::new(),
+            value_validity: Vec::new(),
             value_offsets: vec![0],
             values: Vec::new(),
             key_offsets: Vec::new(),
@@ -117,6 +131,7 @@ impl BatchBuilder {
             keys: Vec::new(),
             header_offsets: Vec::new(),
             name_offsets: Vec::new(),
+            header_value_validity: Vec::new(),
             header_value_offsets: Vec::new(),
             names: Vec::new(),
             header_values: Vec::new(),
@@ -129,6 +144,7 @@ impl BatchBuilder {
     /// Drop records and producer; keep the memory.
     pub fn clear(&mut self) {
         self.timestamps.clear();
+        self.value_validity.clear();
         self.value_offsets.truncate(1);
         self.values.clear();
         self.key_offsets.clear();
@@ -136,6 +152,7 @@ impl BatchBuilder {
         self.keys.clear();
         self.header_offsets.clear();
         self.name_offsets.clear();
+        self.header_value_validity.clear();
         self.header_value_offsets.clear();
         self.names.clear();
         self.header_values.clear();
@@ -173,10 +190,10 @@ impl BatchBuilder {
     /// empty batch either is [`Error::TooLarge`].
     pub fn fits(
         &self,
-        value: &[u8],
+        value: Option<&[u8]>,
         key: Option<&[u8]>,
         timestamp: i64,
-        headers: &[(&str, &[u8])],
+        headers: &[(&str, Option<&[u8]>)],
     ) -> Result<bool> {
         check_headers(headers)?;
         header::check_limits(&Summary::EMPTY.with(value, key, timestamp, headers).counts)?;
@@ -187,18 +204,20 @@ impl BatchBuilder {
     /// Add a record. [`Error::TooLarge`] if the batch would exceed a limit; it is then unchanged.
     pub fn push(
         &mut self,
-        value: &[u8],
+        value: Option<&[u8]>,
         key: Option<&[u8]>,
         timestamp: i64,
-        headers: &[(&str, &[u8])],
+        headers: &[(&str, Option<&[u8]>)],
     ) -> Result<()> {
         check_headers(headers)?;
         let summary = self.summary.with(value, key, timestamp, headers);
         header::check_limits(&summary.counts)?;
         self.push_key(key);
         self.push_headers(headers);
+        let index = self.timestamps.len();
+        note_presence(&mut self.value_validity, index, value.is_some());
         self.timestamps.push(timestamp);
-        self.values.extend_from_slice(value);
+        self.values.extend_from_slice(value.unwrap_or_default());
         self.value_offsets.push(self.values.len() as u32);
         self.summary = summary;
         self.encoded_len = summary.counts.encoded_len() as usize;
@@ -221,7 +240,7 @@ impl BatchBuilder {
         self.key_offsets.push(self.keys.len() as u32);
     }
 
-    fn push_headers(&mut self, headers: &[(&str, &[u8])]) {
+    fn push_headers(&mut self, headers: &[(&str, Option<&[u8]>)]) {
         if self.header_offsets.is_empty() {
             if headers.is_empty() {
                 return;
@@ -231,9 +250,12 @@ impl BatchBuilder {
             self.header_value_offsets.push(0);
         }
         for (name, value) in headers {
+            let entry = self.name_offsets.len() - 1;
+            note_presence(&mut self.header_value_validity, entry, value.is_some());
             self.names.extend_from_slice(name.as_bytes());
             self.name_offsets.push(self.names.len() as u32);
-            self.header_values.extend_from_slice(value);
+            self.header_values
+                .extend_from_slice(value.unwrap_or_default());
             self.header_value_offsets
                 .push(self.header_values.len() as u32);
         }
@@ -245,13 +267,13 @@ impl BatchBuilder {
         let has = |flag| self.summary.counts.has(flag);
         ColumnsRef {
             len: self.len(),
-            values: bytes(&self.value_offsets, &self.values),
-            keys: has(FLAG_KEYS).then(|| KeysRef {
+            values: NullableRef {
+                bytes: bytes(&self.value_offsets, &self.values),
+                validity: has(FLAG_NULL_VALUES).then_some(bits(&self.value_validity)),
+            },
+            keys: has(FLAG_KEYS).then(|| NullableRef {
                 bytes: bytes(&self.key_offsets, &self.keys),
-                validity: has(FLAG_NULL_KEYS).then_some(Bitmap {
-                    bytes: &self.key_validity,
-                    offset: 0,
-                }),
+                validity: has(FLAG_NULL_KEYS).then_some(bits(&self.key_validity)),
             }),
             timestamps: if has(FLAG_ONE_TIMESTAMP) {
                 Timestamps::All(self.summary.min_timestamp)
@@ -261,7 +283,11 @@ impl BatchBuilder {
             headers: has(FLAG_HEADERS).then(|| HeadersRef {
                 offsets: Offsets::U32(&self.header_offsets),
                 names: bytes(&self.name_offsets, &self.names),
-                values: bytes(&self.header_value_offsets, &self.header_values),
+                values: NullableRef {
+                    bytes: bytes(&self.header_value_offsets, &self.header_values),
+                    validity: has(FLAG_NULL_HEADER_VALUES)
+                        .then_some(bits(&self.header_value_validity)),
+                },
             }),
         }
     }
@@ -281,7 +307,28 @@ fn bytes<'a>(offsets: &'a [u32], data: &'a [u8]) -> BytesRef<'a> {
     }
 }
 
-fn check_headers(headers: &[(&str, &[u8])]) -> Result<()> {
+fn bits(bytes: &[u8]) -> Bitmap<'_> {
+    Bitmap { bytes, offset: 0 }
+}
+
+/// Note whether element `index` is present, in bits that begin with the first one that is not.
+fn note_presence(bits: &mut Vec<u8>, index: usize, present: bool) {
+    if bits.is_empty() {
+        if present {
+            return;
+        }
+        // All before it are present; the bits behind it in its byte are set when their elements come.
+        bits.resize(index / 8, u8::MAX);
+        bits.push((1 << (index % 8)) - 1);
+        return;
+    }
+    bits.resize(index / 8 + 1, 0);
+    if present {
+        bits[index / 8] |= 1 << (index % 8);
+    }
+}
+
+fn check_headers(headers: &[(&str, Option<&[u8]>)]) -> Result<()> {
     if headers.len() > RECORD_HEADERS_MAX {
         let (size, max) = (headers.len() as u64, RECORD_HEADERS_MAX as u64);
         return Err(Error::TooLarge {

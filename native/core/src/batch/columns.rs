@@ -2,7 +2,10 @@
 
 use std::ops::Range;
 
-use super::layout::{Counts, FLAG_HEADERS, FLAG_KEYS, FLAG_NULL_KEYS, FLAG_ONE_TIMESTAMP};
+use super::layout::{
+    Counts, FLAG_HEADERS, FLAG_KEYS, FLAG_NULL_HEADER_VALUES, FLAG_NULL_KEYS, FLAG_NULL_VALUES,
+    FLAG_ONE_TIMESTAMP,
+};
 use super::sink::Sink;
 
 /// Offsets of a variable-length column: one more than its elements, the first one anything.
@@ -139,18 +142,34 @@ impl Bitmap<'_> {
     }
 }
 
-/// Keys, some of which may be null.
+/// Byte strings, some of which may be null.
 #[derive(Clone, Copy, Debug)]
-pub struct KeysRef<'a> {
-    /// The keys; a null one may span bytes, which are not encoded.
+pub struct NullableRef<'a> {
+    /// The elements; a null one may span bytes, which are not encoded.
     pub bytes: BytesRef<'a>,
-    /// Set bits are present keys; without it all are.
+    /// Set bits are present elements; without it all are.
     pub validity: Option<Bitmap<'a>>,
 }
 
-impl KeysRef<'_> {
-    pub(super) fn is_null(&self, index: usize) -> bool {
+impl<'a> From<BytesRef<'a>> for NullableRef<'a> {
+    /// All present.
+    fn from(bytes: BytesRef<'a>) -> Self {
+        Self {
+            bytes,
+            validity: None,
+        }
+    }
+}
+
+impl NullableRef<'_> {
+    /// Whether element `index` is null.
+    pub fn is_null(&self, index: usize) -> bool {
         self.validity.is_some_and(|validity| !validity.get(index))
+    }
+
+    /// Whether some element of `range` is null.
+    fn has_null(&self, mut range: Range<usize>) -> bool {
+        self.validity.is_some() && range.any(|index| self.is_null(index))
     }
 }
 
@@ -171,7 +190,7 @@ pub struct HeadersRef<'a> {
     /// Name of each entry, UTF-8.
     pub names: BytesRef<'a>,
     /// Value of each entry.
-    pub values: BytesRef<'a>,
+    pub values: NullableRef<'a>,
 }
 
 /// Records as borrowed columns of one length.
@@ -180,9 +199,9 @@ pub struct ColumnsRef<'a> {
     /// Records.
     pub len: usize,
     /// Values.
-    pub values: BytesRef<'a>,
+    pub values: NullableRef<'a>,
     /// Keys, if there are any.
-    pub keys: Option<KeysRef<'a>>,
+    pub keys: Option<NullableRef<'a>>,
     /// Timestamps.
     pub timestamps: Timestamps<'a>,
     /// Headers, if there are any.
@@ -190,14 +209,32 @@ pub struct ColumnsRef<'a> {
 }
 
 impl ColumnsRef<'_> {
+    /// Whether a value of the records `rows` is null, or a value of one of their headers.
+    pub fn has_null_values(&self, rows: &Range<usize>) -> bool {
+        let in_headers = |headers: &HeadersRef<'_>| {
+            let entries = (
+                headers.offsets.get(rows.start),
+                headers.offsets.get(rows.end),
+            );
+            let (Some(begin), Some(end)) = entries else {
+                return false;
+            };
+            headers.values.has_null(begin..end)
+        };
+        self.values.has_null(rows.clone()) || self.headers.as_ref().is_some_and(in_headers)
+    }
+
     /// Bound the bytes that records `range` take encoded, in constant time and without looking at
-    /// the data. Exact but for key validity, timestamps that turn out equal, and compression.
+    /// the data. Exact but for validity, timestamps that turn out equal, and compression.
     pub fn encoded_len_max(&self, range: &Range<usize>) -> usize {
         let mut counts = Counts {
             records: range.len() as u64,
-            value_bytes: self.values.span(range),
+            value_bytes: self.values.bytes.span(range),
             ..Counts::default()
         };
+        if self.values.validity.is_some() {
+            counts.flags |= FLAG_NULL_VALUES;
+        }
         if let Timestamps::All(_) = self.timestamps {
             counts.flags |= FLAG_ONE_TIMESTAMP;
         }
@@ -216,7 +253,10 @@ impl ColumnsRef<'_> {
             counts.flags |= FLAG_HEADERS;
             counts.header_entries = (end - begin) as u64;
             counts.header_name_bytes = headers.names.span(&(begin..end));
-            counts.header_value_bytes = headers.values.span(&(begin..end));
+            counts.header_value_bytes = headers.values.bytes.span(&(begin..end));
+            if headers.values.validity.is_some() {
+                counts.flags |= FLAG_NULL_HEADER_VALUES;
+            }
         }
         usize::try_from(counts.encoded_len()).unwrap_or(usize::MAX)
     }

@@ -3,12 +3,13 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use super::columns::{BytesRef, ColumnsRef, HeadersRef, KeysRef, Offsets, Timestamps};
+use super::columns::{BytesRef, ColumnsRef, HeadersRef, NullableRef, Offsets, Timestamps};
 use super::compress::{self, Compression};
 use super::head;
 use super::header::{self, Header, Producer};
 use super::layout::{
-    Counts, FLAG_HEADERS, FLAG_KEYS, FLAG_NULL_KEYS, FLAG_ONE_TIMESTAMP, Layout, head_len,
+    Counts, FLAG_HEADERS, FLAG_KEYS, FLAG_NULL_HEADER_VALUES, FLAG_NULL_KEYS, FLAG_NULL_VALUES,
+    FLAG_ONE_TIMESTAMP, Layout, head_len,
 };
 use super::sink::Sink;
 use crate::error::{Error, Result};
@@ -33,11 +34,9 @@ pub fn encode_columns(
             columns.len
         )));
     }
-    let values = checked("value", &columns.values, &range)?;
-    let keys = columns
-        .keys
-        .as_ref()
-        .map_or(Ok(None), |keys| checked_keys(keys, &range))?;
+    let values = checked_nullable("value", &columns.values, &range)?;
+    let keys = columns.keys.as_ref();
+    let keys = keys.map_or(Ok(None), |keys| checked_keys(keys, &range))?;
     let headers = columns.headers.as_ref();
     let headers = headers.map_or(Ok(None), |headers| checked_headers(headers, &range))?;
     let (timestamps, min_timestamp, max_timestamp) = bounds(&columns.timestamps, &range)?;
@@ -49,6 +48,9 @@ pub fn encode_columns(
     };
     if timestamps.is_none() {
         counts.flags |= FLAG_ONE_TIMESTAMP;
+    }
+    if values.validity.is_some() {
+        counts.flags |= FLAG_NULL_VALUES;
     }
     if let Some(keys) = &keys {
         counts.flags |= FLAG_KEYS;
@@ -62,6 +64,9 @@ pub fn encode_columns(
         counts.header_entries = headers.names.offsets.len() as u64 - 1;
         counts.header_name_bytes = headers.names.data.len() as u64;
         counts.header_value_bytes = headers.values.data.len() as u64;
+        if headers.values.validity.is_some() {
+            counts.flags |= FLAG_NULL_HEADER_VALUES;
+        }
     }
     header::check_limits(&counts)?;
 
@@ -75,24 +80,21 @@ pub fn encode_columns(
     if let Some(timestamps) = timestamps {
         body.align().timestamps(timestamps);
     }
-    values.offsets.write(body.align().out);
+    body.offsets(&values);
     if let Some(keys) = &keys {
-        if let Some(validity) = &keys.validity {
-            body.align().out.extend_from_slice(validity);
-        }
-        keys.offsets().write(body.align().out);
+        body.offsets(keys);
     }
     if let Some(headers) = &headers {
         headers.offsets.write(body.align().out);
         headers.names.offsets.write(body.align().out);
-        headers.values.offsets.write(body.align().out);
+        body.offsets(&headers.values);
         body.data(headers.names.data);
-        body.data(headers.values.data);
+        body.data(&headers.values.data);
     }
     if let Some(keys) = &keys {
         body.data(&keys.data);
     }
-    body.data(values.data);
+    body.data(&values.data);
     debug_assert_eq!(
         body.out.len() as u64,
         body.body as u64 + layout.total,
@@ -115,7 +117,7 @@ pub fn encode_columns(
 /// Refuse, with the error of [`encode_columns`], records that it would refuse for what they are; their
 /// size is another matter. For a caller that must know before it encodes the first of several ranges.
 pub fn check_columns(columns: &ColumnsRef<'_>, range: &Range<usize>) -> Result<()> {
-    checked("value", &columns.values, range)?;
+    checked_nullable("value", &columns.values, range)?;
     if let Some(keys) = &columns.keys {
         checked_keys(keys, range)?;
     }
@@ -165,6 +167,14 @@ impl<S: Sink> Body<'_, S> {
         if !bytes.is_empty() {
             self.align().out.extend_from_slice(bytes);
         }
+    }
+
+    /// Validity, if some element is null, and offsets.
+    fn offsets(&mut self, column: &Nullable<'_>) {
+        if let Some(validity) = &column.validity {
+            self.align().out.extend_from_slice(validity);
+        }
+        column.offsets().write(self.align().out);
     }
 
     fn timestamps(&mut self, timestamps: &[i64]) {
@@ -217,91 +227,110 @@ fn checked_offsets<'a>(
     Ok(offsets)
 }
 
-/// Keys ready to be written.
-struct Keys<'a> {
-    /// Offsets as given, unless some null key spanned bytes.
+/// Elements ready to be written.
+struct Nullable<'a> {
+    /// Offsets as given, unless some null element spanned bytes.
     given: Offsets<'a>,
     compacted: Option<Vec<u32>>,
     data: Cow<'a, [u8]>,
-    /// Present only if some key is null.
+    /// Present only if some element is null.
     validity: Option<Vec<u8>>,
 }
 
-impl Keys<'_> {
+impl Nullable<'_> {
     fn offsets(&self) -> Offsets<'_> {
         self.compacted.as_deref().map_or(self.given, Offsets::U32)
+    }
+
+    /// Whether every element is null.
+    fn is_all_null(&self) -> bool {
+        let validity = self.validity.as_ref();
+        validity.is_some_and(|bits| bits.iter().all(|&byte| byte == 0))
     }
 }
 
 /// Keys of `range`, none if all are null.
-fn checked_keys<'a>(keys: &KeysRef<'a>, range: &Range<usize>) -> Result<Option<Keys<'a>>> {
-    let bytes = checked("key", &keys.bytes, range)?;
-    let data = Cow::Borrowed(bytes.data);
-    let all = Keys {
+fn checked_keys<'a>(keys: &NullableRef<'a>, range: &Range<usize>) -> Result<Option<Nullable<'a>>> {
+    checked_nullable("key", keys, range).map(|keys| Some(keys).filter(|keys| !keys.is_all_null()))
+}
+
+/// The elements `range` alone, of which null ones take no bytes.
+fn checked_nullable<'a>(
+    column: &'static str,
+    elements: &NullableRef<'a>,
+    range: &Range<usize>,
+) -> Result<Nullable<'a>> {
+    let bytes = checked(column, &elements.bytes, range)?;
+    let all = Nullable {
         given: bytes.offsets,
         compacted: None,
-        data,
+        data: Cow::Borrowed(bytes.data),
         validity: None,
     };
-    if keys.validity.is_none() {
-        return Ok(Some(all));
+    if elements.validity.is_none() {
+        return Ok(all);
     }
     let mut validity = vec![0u8; range.len().div_ceil(8)];
     let (mut nulls, mut null_bytes) = (0, 0);
     for (index, record) in range.clone().enumerate() {
-        if keys.is_null(record) {
+        if elements.is_null(record) {
             nulls += 1;
-            null_bytes += keys.bytes.span(&(record..record + 1));
+            null_bytes += elements.bytes.span(&(record..record + 1));
         } else {
             validity[index / 8] |= 1 << (index % 8);
         }
     }
-    if nulls == range.len() {
-        return Ok(None);
-    }
-    if nulls == 0 {
-        return Ok(Some(all));
-    }
+    let validity = (nulls != 0).then_some(validity);
     if null_bytes == 0 {
-        return Ok(Some(Keys {
-            validity: Some(validity),
-            ..all
-        }));
+        return Ok(Nullable { validity, ..all });
     }
-    compact(keys, range, validity).map(Some)
-}
-
-/// Arrow lets a null element span bytes; the format does not. Rare, so copied key by key.
-fn compact<'a>(keys: &KeysRef<'a>, range: &Range<usize>, validity: Vec<u8>) -> Result<Keys<'a>> {
-    let mut offsets = vec![0u32];
-    let mut data = Vec::new();
-    for record in range.clone() {
-        if !keys.is_null(record) {
-            data.extend_from_slice(keys.bytes.get(record).unwrap_or_default());
-        }
-        if data.len() > BATCH_BYTES_MAX {
-            let (size, max) = (data.len() as u64, BATCH_BYTES_MAX as u64);
-            return Err(Error::TooLarge {
-                what: "key data of a batch",
-                size,
-                max,
-            });
-        }
-        offsets.push(data.len() as u32);
-    }
-    Ok(Keys {
+    let (offsets, data) = compact(column, elements, range)?;
+    Ok(Nullable {
         given: Offsets::U32(&[]),
         compacted: Some(offsets),
         data: Cow::Owned(data),
-        validity: Some(validity),
+        validity,
     })
+}
+
+/// Arrow lets a null element span bytes; the format does not. Rare, so copied element by element.
+fn compact(
+    column: &'static str,
+    elements: &NullableRef<'_>,
+    range: &Range<usize>,
+) -> Result<(Vec<u32>, Vec<u8>)> {
+    let mut offsets = vec![0u32];
+    let mut data = Vec::new();
+    for record in range.clone() {
+        if !elements.is_null(record) {
+            data.extend_from_slice(elements.bytes.get(record).unwrap_or_default());
+        }
+        if data.len() > BATCH_BYTES_MAX {
+            let (size, max) = (data.len() as u64, BATCH_BYTES_MAX as u64);
+            let what = match column {
+                "key" => "key data of a batch",
+                "value" => "value data of a batch",
+                _ => "header value data of a batch",
+            };
+            return Err(Error::TooLarge { what, size, max });
+        }
+        offsets.push(data.len() as u32);
+    }
+    Ok((offsets, data))
+}
+
+/// Headers ready to be written.
+struct Headers<'a> {
+    offsets: Offsets<'a>,
+    names: BytesRef<'a>,
+    values: Nullable<'a>,
 }
 
 /// Headers of `range`, none if no record has any.
 fn checked_headers<'a>(
     headers: &HeadersRef<'a>,
     range: &Range<usize>,
-) -> Result<Option<HeadersRef<'a>>> {
+) -> Result<Option<Headers<'a>>> {
     let offsets = checked_offsets("header", &headers.offsets, range)?;
     let begin = offsets.get(0).unwrap_or(0);
     let end = offsets.get(range.len()).unwrap_or(begin);
@@ -318,7 +347,7 @@ fn checked_headers<'a>(
         });
     }
     let names = checked("header name", &headers.names, &(begin..end))?;
-    let values = checked("header value", &headers.values, &(begin..end))?;
+    let values = checked_nullable("header value", &headers.values, &(begin..end))?;
     let text = std::str::from_utf8(names.data).ok();
     let base = names.offsets.get(0).unwrap_or(0);
     let is_boundary = |entry| {
@@ -328,7 +357,7 @@ fn checked_headers<'a>(
     if !(0..=end - begin).all(is_boundary) {
         return Err(invalid("header names are not UTF-8".into()));
     }
-    Ok(Some(HeadersRef {
+    Ok(Some(Headers {
         offsets,
         names,
         values,

@@ -4,8 +4,8 @@
 
 use super::compress::Compression;
 use super::layout::{
-    Counts, FLAG_HEADERS, FLAG_HOLE, FLAG_KEYS, FLAG_NULL_KEYS, FLAG_ONE_TIMESTAMP, Layout,
-    head_len,
+    Counts, FLAG_HEADERS, FLAG_HOLE, FLAG_KEYS, FLAG_NULL_HEADER_VALUES, FLAG_NULL_KEYS,
+    FLAG_NULL_VALUES, FLAG_ONE_TIMESTAMP, Layout, head_len,
 };
 use super::malformed;
 use crate::error::{Error, Result};
@@ -36,9 +36,20 @@ pub const HEADER_BYTES: usize = CHECKSUM_OFFSET + 4;
 const MAGIC: [u8; 4] = *b"BRB1";
 const VERSION: u8 = 1;
 
-/// Of a batch that stands for records that are lost: builds that do not know of it must refuse it.
-const VERSION_HOLE: u8 = 2;
-const FLAGS_KNOWN: u16 = FLAG_KEYS | FLAG_NULL_KEYS | FLAG_HEADERS | FLAG_ONE_TIMESTAMP | FLAG_HOLE;
+/// Of a batch with a flag that the first version does not have: builds that do not know the flag must refuse
+/// the batch, and do so, because they expect this version with none but the flags that they know.
+const VERSION_FLAGS: u8 = 2;
+const FLAGS_2: u16 = FLAG_HOLE | FLAG_NULL_VALUES | FLAG_NULL_HEADER_VALUES;
+const FLAGS_KNOWN: u16 = FLAG_KEYS | FLAG_NULL_KEYS | FLAG_HEADERS | FLAG_ONE_TIMESTAMP | FLAGS_2;
+
+/// The version of a batch with these flags.
+fn version_of(flags: u16) -> u8 {
+    if flags & FLAGS_2 == 0 {
+        VERSION
+    } else {
+        VERSION_FLAGS
+    }
+}
 
 /// Who wrote a batch, for idempotence. All zero: nobody in particular.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -86,12 +97,7 @@ impl Header {
         };
         let counts = &self.counts;
         put(MAGIC_OFFSET, &MAGIC);
-        let version = if counts.has(FLAG_HOLE) {
-            VERSION_HOLE
-        } else {
-            VERSION
-        };
-        put(VERSION_OFFSET, &[version]);
+        put(VERSION_OFFSET, &[version_of(counts.flags)]);
         put(COMPRESSION_OFFSET, &[self.compression.code()]);
         put(FLAGS_OFFSET, &counts.flags.to_le_bytes());
         put(STORED_OFFSET, &self.stored.to_le_bytes());
@@ -122,12 +128,7 @@ impl Header {
             return Err(malformed(MAGIC_OFFSET as u64, "no batch magic"));
         }
         let flags = u16::from_le_bytes([bytes[FLAGS_OFFSET], bytes[FLAGS_OFFSET + 1]]);
-        let expected = if flags & FLAG_HOLE == 0 {
-            VERSION
-        } else {
-            VERSION_HOLE
-        };
-        if bytes[VERSION_OFFSET] != expected {
+        if bytes[VERSION_OFFSET] != version_of(flags) {
             let reason = format!("format version {} is unknown", bytes[VERSION_OFFSET]);
             return Err(malformed(VERSION_OFFSET as u64, reason));
         }
@@ -208,6 +209,12 @@ impl Header {
             return Err(malformed(
                 HEADER_ENTRIES_OFFSET as u64,
                 "header data without headers",
+            ));
+        }
+        if counts.has(FLAG_NULL_HEADER_VALUES) && counts.header_entries == 0 {
+            return Err(malformed(
+                FLAGS_OFFSET as u64,
+                "null header values without headers",
             ));
         }
         if counts.has(FLAG_HOLE)

@@ -19,7 +19,8 @@ pub fn encode_hole(count: usize, timestamp: i64) -> Result<Vec<u8>> {
         values: BytesRef {
             offsets: Offsets::U32(&offsets),
             data: &[],
-        },
+        }
+        .into(),
         keys: None,
         timestamps: Timestamps::All(timestamp),
         headers: None,

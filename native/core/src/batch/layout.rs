@@ -15,6 +15,10 @@ pub const FLAG_HEADERS: u16 = 4;
 pub const FLAG_ONE_TIMESTAMP: u16 = 8;
 /// The records are lost: they have positions and nothing else.
 pub const FLAG_HOLE: u16 = 16;
+/// Some value is null: the validity bitmap of the values exists.
+pub const FLAG_NULL_VALUES: u16 = 32;
+/// Some value of a header is null: the validity bitmap of the headers' values exists.
+pub const FLAG_NULL_HEADER_VALUES: u16 = 64;
 
 /// What decides the size of a raw body. 64-bit, so that sums over untrusted counts cannot wrap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -39,6 +43,11 @@ impl Counts {
     /// Whether a flag is set.
     pub fn has(&self, flag: u16) -> bool {
         self.flags & flag != 0
+    }
+
+    /// Whether some value is null, of a record or of a header: earlier builds do not know that.
+    pub fn has_null_values(&self) -> bool {
+        self.has(FLAG_NULL_VALUES | FLAG_NULL_HEADER_VALUES)
     }
 
     /// Bytes of the whole uncompressed batch.
@@ -103,6 +112,8 @@ impl Section {
 pub struct Layout {
     /// `i64` each; empty when all records have one timestamp.
     pub timestamps: Section,
+    /// One bit a record, 1 = present; empty when no value is null.
+    pub value_validity: Section,
     /// `u32` each, one more than records.
     pub value_offsets: Section,
     /// One bit a record, 1 = present; empty when no key is null.
@@ -113,6 +124,8 @@ pub struct Layout {
     pub header_offsets: Section,
     /// `u32` each, one more than entries.
     pub name_offsets: Section,
+    /// One bit an entry, 1 = present; empty when no header's value is null.
+    pub header_value_validity: Section,
     /// `u32` each, one more than entries.
     pub header_value_offsets: Section,
     /// UTF-8.
@@ -145,11 +158,16 @@ impl Layout {
         let entries = 4 * (counts.header_entries + 1);
         let mut layout = Self {
             timestamps: place(!counts.has(FLAG_ONE_TIMESTAMP), 8 * records),
+            value_validity: place(counts.has(FLAG_NULL_VALUES), records.div_ceil(8)),
             value_offsets: place(true, 4 * (records + 1)),
             key_validity: place(counts.has(FLAG_NULL_KEYS), records.div_ceil(8)),
             key_offsets: place(keys, 4 * (records + 1)),
             header_offsets: place(headers, 4 * (records + 1)),
             name_offsets: place(headers, entries),
+            header_value_validity: place(
+                counts.has(FLAG_NULL_HEADER_VALUES),
+                counts.header_entries.div_ceil(8),
+            ),
             header_value_offsets: place(headers, entries),
             names: place(headers, counts.header_name_bytes),
             header_values: place(headers, counts.header_value_bytes),
@@ -162,14 +180,16 @@ impl Layout {
     }
 
     /// All sections in stored order.
-    pub fn sections(&self) -> [Section; 11] {
+    pub fn sections(&self) -> [Section; 13] {
         [
             self.timestamps,
+            self.value_validity,
             self.value_offsets,
             self.key_validity,
             self.key_offsets,
             self.header_offsets,
             self.name_offsets,
+            self.header_value_validity,
             self.header_value_offsets,
             self.names,
             self.header_values,

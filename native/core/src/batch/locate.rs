@@ -5,8 +5,12 @@
 
 use std::ops::Range;
 
+use super::columns::Bitmap;
 use super::head::BatchHead;
-use super::layout::{FLAG_HEADERS, FLAG_KEYS, FLAG_NULL_KEYS, FLAG_ONE_TIMESTAMP, Layout, Section};
+use super::layout::{
+    FLAG_HEADERS, FLAG_KEYS, FLAG_NULL_HEADER_VALUES, FLAG_NULL_KEYS, FLAG_NULL_VALUES,
+    FLAG_ONE_TIMESTAMP, Layout, Section,
+};
 use super::record::{Headers, RecordRef, U32s};
 use super::verify::Place;
 use crate::error::Result;
@@ -36,7 +40,7 @@ pub(super) struct Target<'a> {
 #[derive(Clone, Debug)]
 pub(super) struct Spans {
     timestamp: i64,
-    value: Range<usize>,
+    value: Option<Range<usize>>,
     key: Option<Range<usize>>,
     /// Header entries.
     entries: Range<usize>,
@@ -50,7 +54,7 @@ impl Target<'_> {
     }
 
     /// First step: what has to be read before the data can be found.
-    pub fn fixed(&self) -> [Range<usize>; 5] {
+    pub fn fixed(&self) -> [Range<usize>; 6] {
         let (layout, index) = (self.layout, self.index as u64);
         let one_timestamp = self.has(FLAG_ONE_TIMESTAMP);
         let of = |present: bool, section: Section, first: u64, count: u64, width: u64| {
@@ -62,6 +66,13 @@ impl Target<'_> {
         };
         [
             of(!one_timestamp, layout.timestamps, index, 1, 8),
+            of(
+                self.has(FLAG_NULL_VALUES),
+                layout.value_validity,
+                index / 8,
+                1,
+                1,
+            ),
             of(true, layout.value_offsets, index, 2, 4),
             of(
                 self.has(FLAG_NULL_KEYS),
@@ -77,14 +88,24 @@ impl Target<'_> {
 
     /// Second step: where the data lies. `None` if `source` lacks some of [`fixed`](Self::fixed).
     pub fn spans(&self, source: &(impl Source + ?Sized)) -> Result<Option<Spans>> {
-        let [timestamp, value, validity, key, entries] = self.fixed();
-        let (Some(timestamp), Some(value_pair), Some(validity), Some(key_pair), Some(entry_pair)) = (
+        let [timestamp, value_bits, value, key_bits, key, entries] = self.fixed();
+        let parts = (
             source.get(timestamp),
+            source.get(value_bits),
             source.get(value.clone()),
-            source.get(validity),
+            source.get(key_bits),
             source.get(key.clone()),
             source.get(entries.clone()),
-        ) else {
+        );
+        let (
+            Some(timestamp),
+            Some(value_bits),
+            Some(value_pair),
+            Some(key_bits),
+            Some(key_pair),
+            Some(entry_pair),
+        ) = parts
+        else {
             return Ok(None);
         };
         let timestamp = match timestamp.first_chunk() {
@@ -92,11 +113,16 @@ impl Target<'_> {
             None => self.head.min_timestamp(),
         };
         let layout = self.layout;
-        let value = self.span(value_pair, value.start, layout.values)?;
-        let is_null = validity
-            .first()
-            .is_some_and(|byte| byte >> (self.index % 8) & 1 == 0);
-        let key = if !self.has(FLAG_KEYS) || is_null {
+        let is_null = |bits: &[u8]| {
+            let byte = bits.first();
+            byte.is_some_and(|byte| byte >> (self.index % 8) & 1 == 0)
+        };
+        let value = if is_null(value_bits) {
+            None
+        } else {
+            Some(self.span(value_pair, value.start, layout.values)?)
+        };
+        let key = if !self.has(FLAG_KEYS) || is_null(key_bits) {
             None
         } else {
             Some(self.span(key_pair, key.start, layout.keys)?)
@@ -127,7 +153,7 @@ impl Target<'_> {
     }
 
     /// What the third step reads: value, key, and the offsets of the headers.
-    pub fn data(&self, spans: &Spans) -> [Range<usize>; 4] {
+    pub fn data(&self, spans: &Spans) -> [Range<usize>; 5] {
         let entries = &spans.entries;
         let offsets = |section: Section| {
             if entries.is_empty() {
@@ -136,10 +162,18 @@ impl Target<'_> {
                 section.elements(entries.start as u64, entries.len() as u64 + 1, 4)
             }
         };
+        let bits = if self.has(FLAG_NULL_HEADER_VALUES) && !entries.is_empty() {
+            let (first, end) = (entries.start / 8, entries.end.div_ceil(8));
+            let section = self.layout.header_value_validity;
+            section.elements(first as u64, (end - first) as u64, 1)
+        } else {
+            NOTHING
+        };
         [
-            spans.value.clone(),
+            spans.value.clone().unwrap_or(NOTHING),
             spans.key.clone().unwrap_or(NOTHING),
             offsets(self.layout.name_offsets),
+            bits,
             offsets(self.layout.header_value_offsets),
         ]
     }
@@ -150,7 +184,7 @@ impl Target<'_> {
         spans: &Spans,
         source: &(impl Source + ?Sized),
     ) -> Result<Option<[Range<usize>; 2]>> {
-        let [_, _, names, values] = self.data(spans);
+        let [_, _, names, _, values] = self.data(spans);
         let (Some(name_offsets), Some(value_offsets)) =
             (source.get(names.clone()), source.get(values.clone()))
         else {
@@ -188,7 +222,7 @@ impl Target<'_> {
         spans: &Spans,
         source: &'s (impl Source + ?Sized),
     ) -> Result<Option<RecordRef<'s>>> {
-        let [value, key, name_offsets, value_offsets] = self.data(spans);
+        let [value, key, name_offsets, value_bits, value_offsets] = self.data(spans);
         let Some([names, values]) = self.header_data(spans, source)? else {
             return Ok(None);
         };
@@ -196,6 +230,7 @@ impl Target<'_> {
             source.get(value),
             source.get(key),
             source.get(name_offsets),
+            source.get(value_bits),
             source.get(value_offsets),
             source.get(names),
             source.get(values),
@@ -204,6 +239,7 @@ impl Target<'_> {
             Some(value),
             Some(key),
             Some(name_offsets),
+            Some(value_bits),
             Some(value_offsets),
             Some(names),
             Some(values),
@@ -212,8 +248,13 @@ impl Target<'_> {
             return Ok(None);
         };
         let (name_offsets, value_offsets) = (U32s::new(name_offsets), U32s::new(value_offsets));
-        let headers = Headers::new(name_offsets, value_offsets, names, values);
+        let validity = (!value_bits.is_empty()).then_some(Bitmap {
+            bytes: value_bits,
+            offset: spans.entries.start % 8,
+        });
+        let headers = Headers::new(name_offsets, value_offsets, validity, names, values);
         let key = spans.key.as_ref().map(|_| key);
+        let value = spans.value.as_ref().map(|_| value);
         Ok(Some(RecordRef {
             timestamp: spans.timestamp,
             key,

@@ -9,9 +9,10 @@
 //!
 //! ```text
 //!     0   u32  magic "BRB1"
-//!     4   u8   format version (1)
+//!     4   u8   format version: 1, or 2 with a flag from 16 on
 //!     5   u8   compression: 0 none, 1 zstd, 2 lz4 frame
-//!     6   u16  flags: 1 keys, 2 some key is null, 4 headers, 8 one timestamp for all records
+//!     6   u16  flags: 1 keys, 2 some key is null, 4 headers, 8 one timestamp for all records,
+//!              16 a declared hole, 32 some value is null, 64 some header's value is null
 //!     8   u32  record count            12  u32  stored body bytes
 //!     16  u32  raw body bytes          20  u32  key data bytes
 //!     24  u32  value data bytes        28  u32  header entries over all records
@@ -23,8 +24,9 @@
 //!     ..  stored body
 //!
 //!     raw body, each section on a multiple of 8, gaps zero:
-//!     | timestamps i64 x n | value offsets u32 x n+1 | key validity | key offsets u32 x n+1 |
-//!     | header offsets u32 x n+1 | name offsets u32 x h+1 | header value offsets u32 x h+1 |
+//!     | timestamps i64 x n | value validity | value offsets u32 x n+1 |
+//!     | key validity | key offsets u32 x n+1 | header offsets u32 x n+1 | name offsets u32 x h+1 |
+//!     | header value validity | header value offsets u32 x h+1 |
 //!     | names | header values | keys | values |
 //! ```
 //!
@@ -38,7 +40,7 @@
 //! - Encoding checks everything before the first byte is appended: a failed encode leaves the output
 //!   as it was. A compressed batch is never longer than the uncompressed one.
 //! - Offsets begin at 0, never decrease, end at the length of their data and fit in an `i32`.
-//! - A null key has an empty range; bits and bytes of padding are zero.
+//! - A null key or value has an empty range; bits and bytes of padding are zero.
 //! - The smallest and the largest timestamp are attained.
 //! - Decoders take untrusted bytes: they return [`Error::Malformed`], never
 //!   panic, and allocate at most the raw body (bounded by `BATCH_BYTES_MAX`) and a codec's window.
@@ -62,7 +64,7 @@ mod tests;
 mod verify;
 
 pub use builder::BatchBuilder;
-pub use columns::{Bitmap, BytesRef, ColumnsRef, HeadersRef, KeysRef, Offsets, Timestamps};
+pub use columns::{Bitmap, BytesRef, ColumnsRef, HeadersRef, NullableRef, Offsets, Timestamps};
 pub use compress::Compression;
 pub use decode::{BatchBody, BatchView, filter_key, first_at_or_after};
 pub use encode::{check_columns, encode_columns};

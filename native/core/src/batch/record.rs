@@ -1,5 +1,7 @@
 //! One record as a reader sees it: slices of a batch.
 
+use super::columns::Bitmap;
+
 /// Little-endian `u32`s at any alignment.
 #[derive(Clone, Copy, Debug)]
 pub struct U32s<'a>(&'a [u8]);
@@ -48,18 +50,20 @@ pub struct RecordRef<'a> {
     pub timestamp: i64,
     /// The key, if it has one.
     pub key: Option<&'a [u8]>,
-    /// The value.
-    pub value: &'a [u8],
+    /// The value, unless it is null.
+    pub value: Option<&'a [u8]>,
     /// Headers in the order they were given.
     pub headers: Headers<'a>,
 }
 
-/// Headers of one record: an iterator of name and value.
+/// Headers of one record: an iterator of name and value, which may be null.
 #[derive(Clone, Debug)]
 pub struct Headers<'a> {
     // Offsets of this record's entries; one more than entries, or none at all.
     name_offsets: U32s<'a>,
     value_offsets: U32s<'a>,
+    // Of this record's entries; none if all are present.
+    validity: Option<Bitmap<'a>>,
     // Data that begins with this record's first entry.
     names: &'a [u8],
     values: &'a [u8],
@@ -72,6 +76,7 @@ impl<'a> Headers<'a> {
         Self {
             name_offsets: U32s::new(&[]),
             value_offsets: U32s::new(&[]),
+            validity: None,
             names: &[],
             values: &[],
             next: 0,
@@ -82,12 +87,14 @@ impl<'a> Headers<'a> {
     pub(super) fn new(
         name_offsets: U32s<'a>,
         value_offsets: U32s<'a>,
+        validity: Option<Bitmap<'a>>,
         names: &'a [u8],
         values: &'a [u8],
     ) -> Self {
         Self {
             name_offsets,
             value_offsets,
+            validity,
             names,
             values,
             next: 0,
@@ -112,14 +119,18 @@ impl<'a> Headers<'a> {
 }
 
 impl<'a> Iterator for Headers<'a> {
-    type Item = (&'a str, &'a [u8]);
+    type Item = (&'a str, Option<&'a [u8]>);
 
     fn next(&mut self) -> Option<Self::Item> {
         let name = Self::bytes(&self.name_offsets, self.names, self.next)?;
         let value = Self::bytes(&self.value_offsets, self.values, self.next)?;
+        let is_null = self.validity.is_some_and(|bits| !bits.get(self.next));
         self.next += 1;
         // Verified as UTF-8 when the batch was parsed.
-        Some((std::str::from_utf8(name).unwrap_or_default(), value))
+        Some((
+            std::str::from_utf8(name).unwrap_or_default(),
+            (!is_null).then_some(value),
+        ))
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {

@@ -74,7 +74,7 @@ pub fn route(columns: &ColumnsRef<'_>, streams: usize) -> Result<Routed> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{BytesRef, KeysRef, Offsets, Timestamps};
+    use super::super::{BytesRef, NullableRef, Offsets, Timestamps};
     use super::*;
 
     fn bytes<'a>(offsets: &'a [u32], data: &'a [u8]) -> BytesRef<'a> {
@@ -95,8 +95,8 @@ mod tests {
         let keys = b"aabbcc";
         let columns = ColumnsRef {
             len: 4,
-            values: bytes(&[0, 0, 0, 0, 9], b"the value"),
-            keys: Some(KeysRef {
+            values: bytes(&[0, 0, 0, 0, 9], b"the value").into(),
+            keys: Some(NullableRef {
                 bytes: bytes(&[0, 2, 4, 4, 6], keys),
                 validity: Some(super::super::Bitmap {
                     bytes: &[0b1011],

@@ -10,7 +10,12 @@ mod speed;
 use super::{BatchBuilder, BatchView, Compression};
 
 /// A record as plain data.
-type Model = Vec<(Vec<u8>, Option<Vec<u8>>, i64, Vec<(String, Vec<u8>)>)>;
+type Model = Vec<(
+    Option<Vec<u8>>,
+    Option<Vec<u8>>,
+    i64,
+    Vec<(String, Option<Vec<u8>>)>,
+)>;
 
 const ALL: [Compression; 3] = [Compression::None, Compression::Zstd, Compression::Lz4];
 
@@ -22,9 +27,10 @@ fn build(records: &Model) -> BatchBuilder {
 
 fn push_all(builder: &mut BatchBuilder, records: &Model) {
     for (value, key, timestamp, headers) in records {
-        let headers: Vec<(&str, &[u8])> = headers
+        let value = value.as_deref();
+        let headers: Vec<(&str, Option<&[u8]>)> = headers
             .iter()
-            .map(|(name, value)| (name.as_str(), value.as_slice()))
+            .map(|(name, value)| (name.as_str(), value.as_deref()))
             .collect();
         assert!(
             builder
@@ -54,17 +60,25 @@ fn records_of(view: &BatchView<'_>) -> Model {
 fn everything() -> Model {
     vec![
         (
-            b"one".to_vec(),
+            Some(b"one".to_vec()),
             Some(b"k".to_vec()),
             5,
-            vec![("n\u{e9}".into(), b"v".to_vec())],
+            vec![("n\u{e9}".into(), Some(b"v".to_vec()))],
         ),
-        (vec![], None, 3, vec![]),
+        (Some(vec![]), None, 3, vec![]),
         (
-            vec![b'x'; 90],
+            Some(vec![b'x'; 90]),
             Some(vec![]),
             9,
-            vec![("a".into(), vec![]), ("a".into(), vec![7; 9])],
+            vec![("a".into(), Some(vec![])), ("a".into(), Some(vec![7; 9]))],
         ),
     ]
+}
+
+/// The same with null values, which earlier builds do not know.
+fn nulls() -> Model {
+    let mut records = everything();
+    records[0].3.push(("b".into(), None));
+    records.push((None, Some(b"k".to_vec()), 5, vec![("c".into(), None)]));
+    records
 }

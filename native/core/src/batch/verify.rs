@@ -3,7 +3,10 @@
 use std::ops::Range;
 
 use super::header::Header;
-use super::layout::{FLAG_HEADERS, FLAG_KEYS, FLAG_NULL_KEYS, FLAG_ONE_TIMESTAMP, Layout, Section};
+use super::layout::{
+    FLAG_HEADERS, FLAG_KEYS, FLAG_NULL_HEADER_VALUES, FLAG_NULL_KEYS, FLAG_NULL_VALUES,
+    FLAG_ONE_TIMESTAMP, Layout, Section,
+};
 use super::record::U32s;
 use crate::error::{Error, Result};
 use crate::limits::RECORD_HEADERS_MAX;
@@ -42,11 +45,20 @@ pub(super) fn check_body(
         )?;
     }
     body.offsets("value", layout.value_offsets, counts.value_bytes)?;
+    let records = counts.records as usize;
+    if counts.has(FLAG_NULL_VALUES) {
+        body.nulls(
+            "value",
+            layout.value_validity,
+            layout.value_offsets,
+            records,
+        )?;
+    }
     if counts.has(FLAG_KEYS) {
         body.offsets("key", layout.key_offsets, counts.key_bytes)?;
     }
     if counts.has(FLAG_NULL_KEYS) {
-        body.null_keys(layout, counts.records as usize)?;
+        body.nulls("key", layout.key_validity, layout.key_offsets, records)?;
     }
     if counts.has(FLAG_HEADERS) {
         body.offsets("header", layout.header_offsets, counts.header_entries)?;
@@ -56,6 +68,11 @@ pub(super) fn check_body(
             layout.header_value_offsets,
             counts.header_value_bytes,
         )?;
+        if counts.has(FLAG_NULL_HEADER_VALUES) {
+            let (validity, offsets) = (layout.header_value_validity, layout.header_value_offsets);
+            let entries = counts.header_entries as usize;
+            body.nulls("header value", validity, offsets, entries)?;
+        }
         body.header_counts(layout.header_offsets)?;
         body.names(layout)?;
     }
@@ -123,24 +140,22 @@ impl Body<'_> {
         Ok(())
     }
 
-    /// Bits past the last record are zero, and null keys span nothing.
-    fn null_keys(&self, layout: &Layout, records: usize) -> Result<()> {
-        let validity = self.section(layout.key_validity);
-        let begin = layout.key_validity.range().start;
-        let offsets = U32s::new(self.section(layout.key_offsets));
-        for (at, &byte) in validity.iter().enumerate() {
-            let bits = (records - 8 * at).min(8);
+    /// Bits past the last element are zero, and null elements span nothing.
+    fn nulls(&self, column: &str, validity: Section, offsets: Section, count: usize) -> Result<()> {
+        let begin = validity.range().start;
+        let offsets = U32s::new(self.section(offsets));
+        for (at, &byte) in self.section(validity).iter().enumerate() {
+            let bits = (count - 8 * at).min(8);
             let used = u8::MAX >> (8 - bits);
             if byte & !used != 0 {
-                return Err(self
-                    .place
-                    .refuse(begin + at, "padding of the key validity is not 0"));
+                let reason = format!("padding of the {column} validity is not 0");
+                return Err(self.place.refuse(begin + at, reason));
             }
             let mut nulls = !byte & used;
             while nulls != 0 {
-                let record = 8 * at + nulls.trailing_zeros() as usize;
-                if offsets.range(record).is_none_or(|range| !range.is_empty()) {
-                    let reason = format!("null key of record {record} has bytes");
+                let element = 8 * at + nulls.trailing_zeros() as usize;
+                if offsets.range(element).is_none_or(|range| !range.is_empty()) {
+                    let reason = format!("null {column} {element} has bytes");
                     return Err(self.place.refuse(begin + at, reason));
                 }
                 nulls &= nulls - 1;

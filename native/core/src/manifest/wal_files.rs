@@ -59,6 +59,7 @@ pub struct WalFiles {
     next_segment: u64,
     next_slot: u32,
     bound: Option<u64>,
+    nulls: bool,
 }
 
 impl Default for WalFiles {
@@ -71,6 +72,7 @@ impl Default for WalFiles {
             next_segment: 1,
             next_slot: 1,
             bound: None,
+            nulls: false,
         }
     }
 }
@@ -137,6 +139,11 @@ impl WalFiles {
     /// Most bytes of all segments together; `None` where an earlier build made the directory.
     pub fn bound(&self) -> Option<u64> {
         self.bound
+    }
+
+    /// Whether there may be batches with null values.
+    pub fn nulls(&self) -> bool {
+        self.nulls
     }
 
     fn add_slot(&mut self, slot: u32, bytes: u64) -> Result<(), String> {
@@ -318,6 +325,10 @@ impl WalFiles {
                 self.bound = Some(bytes);
                 Ok(())
             }
+            Op::AllowNulls => {
+                self.nulls = true;
+                Ok(())
+            }
         }
     }
 }
@@ -332,7 +343,8 @@ impl Version for WalFiles {
             .try_for_each(|&operation| self.apply_one(context, operation))
     }
 
-    /// Slots by id, those that are not whole, then each segment with its seal, oldest first, then the counters and the bound.
+    /// Slots by id, those that are not whole, then each segment with its seal, oldest first, then the counters, the bound
+    /// and whether there may be nulls.
     fn snapshot(&self) -> Vec<WalOperation> {
         let mut out: Vec<_> = self
             .slots()
@@ -367,6 +379,7 @@ impl Version for WalFiles {
             next_slot,
         });
         out.extend(self.bound.map(|bytes| WalOperation::SetBound { bytes }));
+        out.extend(self.nulls.then_some(WalOperation::AllowNulls));
         out
     }
 }

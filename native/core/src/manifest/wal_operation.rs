@@ -12,6 +12,7 @@
 //! 22  Advance          u64 next segment, u32 next slot                           (snapshots only)
 //! 23  SetBound         u64 bytes                                 (with the class bit: may be ignored)
 //! 24  FillSlot         u32 slot, u64 bytes
+//! 25  AllowNulls       nothing
 //! ```
 
 use super::codec::FieldReader;
@@ -92,10 +93,13 @@ pub enum WalOperation {
         /// At least as many as before, at most the slot's length.
         bytes: u64,
     },
+    /// Say that batches with null values may follow. Builds that do not know these would take such a batch for
+    /// a torn write and cut it, so the field is not one to ignore.
+    AllowNulls,
 }
 
 impl Operation for WalOperation {
-    const NEWEST_TAG: u16 = 24;
+    const NEWEST_TAG: u16 = 25;
 
     fn tag(&self) -> u16 {
         match self {
@@ -108,6 +112,7 @@ impl Operation for WalOperation {
             Self::Advance { .. } => 22,
             Self::SetBound { .. } => SET_BOUND,
             Self::FillSlot { .. } => 24,
+            Self::AllowNulls => 25,
         }
     }
 
@@ -117,6 +122,7 @@ impl Operation for WalOperation {
                 out.extend_from_slice(&slot.to_le_bytes());
                 out.extend_from_slice(&bytes.to_le_bytes());
             }
+            Self::AllowNulls => {}
             Self::RemoveSlot { slot } => out.extend_from_slice(&slot.to_le_bytes()),
             Self::OpenSegment { number, slot, salt } => {
                 out.extend_from_slice(&number.to_le_bytes());
@@ -192,6 +198,7 @@ impl Operation for WalOperation {
                     slot: from.u32()?,
                     bytes: from.u64()?,
                 },
+                25 => Self::AllowNulls,
                 _ => Self::Advance {
                     next_segment: from.u64()?,
                     next_slot: from.u32()?,
@@ -200,6 +207,6 @@ impl Operation for WalOperation {
             from.end()?;
             Ok(operation)
         };
-        (matches!(tag, 16..=22 | 24) || tag == SET_BOUND).then(read)
+        (matches!(tag, 16..=22 | 24 | 25) || tag == SET_BOUND).then(read)
     }
 }

@@ -55,11 +55,13 @@ pub fn offset_fields(counts: &Counts, raw_len: usize) -> Vec<Field> {
     let layout = Layout::new(counts);
     let sections = [
         (layout.timestamps, 8),
+        (layout.value_validity, 1),
         (layout.value_offsets, 4),
         (layout.key_validity, 1),
         (layout.key_offsets, 4),
         (layout.header_offsets, 4),
         (layout.name_offsets, 4),
+        (layout.header_value_validity, 1),
         (layout.header_value_offsets, 4),
         (layout.names, 1),
     ];

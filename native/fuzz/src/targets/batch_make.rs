@@ -44,10 +44,13 @@ pub fn batch(size: Size, rng: &mut Rng) -> Vec<u8> {
 fn records_of(count: usize, value_max: usize, rng: &mut Rng) -> BatchBuilder {
     let mut builder = BatchBuilder::new();
     let (keys, headers) = (rng.below(3), rng.one_in(3));
+    // Most batches have none, as most logs do; nearly all or some of a batch otherwise.
+    let nulls = *rng.pick(&[0, 0, 0, 2, 9]);
     let (start, step) = (rng.u64().cast_signed() >> rng.below(64), rng.below(3));
     for index in 0..count as u32 {
         let len = rng.below(value_max + 1);
         let value = rng.bytes(len);
+        let value = Some(value.as_slice()).filter(|_| nulls == 0 || !rng.one_in(nulls));
         // No keys, keys, or keys some of which are null; few different ones.
         let len = rng.below(9);
         let key = (keys == 1 || (keys == 2 && !rng.one_in(3))).then(|| rng.bytes(len));
@@ -57,20 +60,19 @@ fn records_of(count: usize, value_max: usize, rng: &mut Rng) -> BatchBuilder {
             _ => start.saturating_add(rng.time_below(1000)),
         };
         let entries = if headers { rng.below(4) } else { 0 };
-        let owned: Vec<(&str, Vec<u8>)> = (0..entries)
+        let owned: Vec<(&str, Option<Vec<u8>>)> = (0..entries)
             .map(|_| {
-                (
-                    *rng.pick(&["", "a", "zwölf", "trace-id", "Ω"]),
-                    rng.below(20),
-                )
+                let name = *rng.pick(&["", "a", "zwölf", "trace-id", "Ω"]);
+                let len = rng.below(20);
+                let present = nulls == 0 || !rng.one_in(nulls);
+                (name, present.then(|| vec![len as u8; len]))
             })
-            .map(|(name, len)| (name, vec![len as u8; len]))
             .collect();
-        let headers: Vec<(&str, &[u8])> = owned
+        let headers: Vec<(&str, Option<&[u8]>)> = owned
             .iter()
-            .map(|(name, value)| (*name, value.as_slice()))
+            .map(|(name, value)| (*name, value.as_deref()))
             .collect();
-        let pushed = builder.push(&value, key.as_deref(), timestamp, &headers);
+        let pushed = builder.push(value, key.as_deref(), timestamp, &headers);
         if pushed.is_err() {
             break;
         }

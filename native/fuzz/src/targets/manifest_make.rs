@@ -97,7 +97,7 @@ fn operations(version: &WalFiles, rng: &mut Rng) -> Vec<WalOperation> {
 
 fn operation(version: &WalFiles, rng: &mut Rng) -> Option<WalOperation> {
     let free: Vec<u32> = version.free_slots().collect();
-    Some(match rng.below(8) {
+    Some(match rng.below(9) {
         0 => WalOperation::AddSlot {
             slot: version.next_slot() + rng.below(2) as u32,
             bytes: 1 << 16,
@@ -123,6 +123,7 @@ fn operation(version: &WalFiles, rng: &mut Rng) -> Option<WalOperation> {
             slot: *free.first()?,
             bytes: rng.below(1 << 16) as u64 + 1,
         },
+        7 => WalOperation::AllowNulls,
         _ => {
             let numbers: Vec<u64> = version.segments().map(|segment| segment.number).collect();
             let number = *numbers.get(rng.below(numbers.len()))?;

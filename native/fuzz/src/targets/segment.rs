@@ -103,7 +103,7 @@ impl Target for Segment {
         }
         if let Some((stream, llsn)) = added {
             let there = matches!(after.get(&stream), Some(Ok(records))
-                if records.last().is_some_and(|(last, record)| *last == llsn && record.value == PROBE));
+                if records.last().is_some_and(|(last, record)| *last == llsn && record.value.as_deref() == Some(PROBE)));
             let readable = matches!(after.get(&stream), Some(Ok(_)));
             hold(there || !readable, || {
                 format!("record {llsn} of stream {stream} is gone")
@@ -274,8 +274,11 @@ fn outline(records: Option<&Result<Records, ()>>) -> String {
 
 /// A record in few words.
 fn brief(record: &OwnedRecord) -> String {
-    let (len, crc) = (record.value.len(), crc32c::crc32c(&record.value));
-    format!("{} bytes {crc:08x} at {}", len, record.timestamp)
+    let Some(value) = &record.value else {
+        return format!("null at {}", record.timestamp);
+    };
+    let (len, crc) = (value.len(), crc32c::crc32c(value));
+    format!("{len} bytes {crc:08x} at {}", record.timestamp)
 }
 
 /// Append a record to some stream whose records need no commit.
@@ -286,7 +289,7 @@ fn append(store: &Store) -> Result<Option<(u32, u64)>, Broken> {
         return Ok(None);
     };
     let record = NewRecord {
-        value: PROBE,
+        value: Some(PROBE),
         key: None,
         timestamp: 5,
         headers: &[],

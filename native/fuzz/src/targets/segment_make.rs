@@ -162,7 +162,7 @@ fn append(store: &Store, stream: u32, value_max: usize, rng: &mut Rng) -> Result
         let value = rng.bytes(len);
         let key = rng.bytes(4);
         let record = NewRecord {
-            value: &value,
+            value: Some(value.as_slice()).filter(|_| !rng.one_in(9)),
             key: rng.one_in(2).then_some(key.as_slice()),
             timestamp: rng.time_below(1000),
             headers: &[],

@@ -5,7 +5,7 @@ use arrow_array::types::ByteArrayType;
 use arrow_array::{Array, GenericByteArray};
 use arrow_buffer::{Buffer, NullBuffer, OffsetBuffer};
 use arrow_schema::DataType;
-use braidlog_core::batch::{BytesRef, Offsets};
+use braidlog_core::batch::{Bitmap, BytesRef, NullableRef, Offsets};
 use braidlog_core::{Error, Result};
 
 /// Offsets of either width.
@@ -137,14 +137,20 @@ impl Bytes {
     }
 
     /// As the encoder takes them.
-    pub fn borrow(&self) -> BytesRef<'_> {
+    pub fn borrow(&self) -> NullableRef<'_> {
         let offsets = match &self.offsets {
             OwnedOffsets::Narrow(offsets) => Offsets::I32(offsets),
             OwnedOffsets::Wide(offsets) => Offsets::I64(offsets),
         };
-        BytesRef {
-            offsets,
-            data: &self.data,
+        NullableRef {
+            bytes: BytesRef {
+                offsets,
+                data: &self.data,
+            },
+            validity: self.nulls.as_ref().map(|nulls| Bitmap {
+                bytes: nulls.validity(),
+                offset: nulls.offset(),
+            }),
         }
     }
 }

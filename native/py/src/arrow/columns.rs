@@ -10,7 +10,7 @@ use arrow_array::types::{
 use arrow_array::{Array, ArrowPrimitiveType, BinaryArray, MapArray, RecordBatch};
 use arrow_buffer::{OffsetBuffer, ScalarBuffer};
 use arrow_schema::{DataType, TimeUnit};
-use braidlog_core::batch::{Bitmap, ColumnsRef, HeadersRef, KeysRef, Offsets, Timestamps};
+use braidlog_core::batch::{ColumnsRef, HeadersRef, Offsets, Timestamps};
 use braidlog_core::{Error, Result};
 
 use super::bytes::Bytes;
@@ -44,7 +44,7 @@ struct OwnedHeaders {
 /// row in the whole input, for messages.
 ///
 /// Whatever cannot be appended is `InvalidArgument` and names column and row: other columns, other
-/// types, null values, null timestamps and such as do not fit into microseconds, null names or values
+/// types, null timestamps and such as do not fit into microseconds, null names
 /// of headers. Nanoseconds are rounded down.
 pub fn columns_of(batch: &RecordBatch, first_row: u64, now: i64) -> Result<Columns> {
     let (mut values, mut keys, mut timestamps, mut headers) = (None, None, None, None);
@@ -98,20 +98,14 @@ impl Columns {
         ColumnsRef {
             len: self.len,
             values: self.values.borrow(),
-            keys: self.keys.as_ref().map(|keys| KeysRef {
-                bytes: keys.borrow(),
-                validity: keys.nulls.as_ref().map(|nulls| Bitmap {
-                    bytes: nulls.validity(),
-                    offset: nulls.offset(),
-                }),
-            }),
+            keys: self.keys.as_ref().map(Bytes::borrow),
             timestamps: match &self.timestamps {
                 OwnedTimestamps::Each(each) => Timestamps::Each(each),
                 OwnedTimestamps::All(all) => Timestamps::All(*all),
             },
             headers: self.headers.as_ref().map(|headers| HeadersRef {
                 offsets: Offsets::I32(&headers.offsets),
-                names: headers.names.borrow(),
+                names: headers.names.borrow().bytes,
                 values: headers.values.borrow(),
             }),
         }
@@ -136,7 +130,8 @@ impl Columns {
             .filter(|keys| !keys.is_null(row))
             .map(|keys| keys.get(row))
             .hash(&mut hasher);
-        self.values.get(row).hash(&mut hasher);
+        let value = Some(self.values.get(row)).filter(|_| !self.values.is_null(row));
+        value.hash(&mut hasher);
         if let Some(headers) = &self.headers {
             let at = |row: usize| {
                 let offset = headers.offsets.get(row).copied().unwrap_or_default();
@@ -144,7 +139,9 @@ impl Columns {
             };
             for entry in at(row)..at(row + 1) {
                 headers.names.get(entry).hash(&mut hasher);
-                headers.values.get(entry).hash(&mut hasher);
+                let value = Some(headers.values.get(entry));
+                let value = value.filter(|_| !headers.values.is_null(entry));
+                value.hash(&mut hasher);
             }
         }
         hasher.finish().cast_signed()
@@ -184,17 +181,10 @@ fn is_untyped(array: &dyn Array) -> bool {
 }
 
 fn value_column(array: &dyn Array, at: At<'_>) -> Result<Bytes> {
-    if is_untyped(array) {
-        return value_column(&BinaryArray::new_null(0), at);
+    if *array.data_type() == DataType::Null {
+        return value_column(&BinaryArray::new_null(array.len()), at);
     }
-    let values = Bytes::of(array)?.ok_or_else(|| at.refuse_type(array, BYTES))?;
-    // Bytes keeps no bitmap without nulls in it.
-    if values.nulls.is_some()
-        && let Some(row) = (0..array.len()).find(|&row| values.is_null(row))
-    {
-        return Err(at.refuse_row(row, "null value"));
-    }
-    Ok(values)
+    Bytes::of(array)?.ok_or_else(|| at.refuse_type(array, BYTES))
 }
 
 fn key_column(array: &dyn Array, at: At<'_>) -> Result<Option<Bytes>> {
@@ -267,11 +257,11 @@ fn header_column(array: &dyn Array, at: At<'_>) -> Result<Option<OwnedHeaders>> 
         return Err(at.refuse_type(array, EXPECTED));
     };
     for row in (0..map.len()).filter(|&row| !map.is_null(row)) {
-        if names.nulls.is_none() && values.nulls.is_none() {
+        if names.nulls.is_none() {
             break;
         }
-        if entries_of(map, row).any(|entry| names.is_null(entry) || values.is_null(entry)) {
-            return Err(at.refuse_row(row, "null header"));
+        if entries_of(map, row).any(|entry| names.is_null(entry)) {
+            return Err(at.refuse_row(row, "null name of a header"));
         }
     }
     let headers = OwnedHeaders {

@@ -180,25 +180,19 @@ impl Export {
 
     fn values(&self) -> BinaryArray {
         let offsets = self.record_offsets(self.layout.value_offsets);
-        // SAFETY: the view verified that these offsets are monotone and end inside this data.
-        unsafe { BinaryArray::new_unchecked(offsets, self.bytes(self.layout.values), None) }
+        let nulls = self.nulls(self.layout.value_validity, self.clip.start, self.len());
+        // SAFETY: the view verified that these offsets are monotone and end inside this data; there is a
+        // validity bit for every record.
+        unsafe { BinaryArray::new_unchecked(offsets, self.bytes(self.layout.values), nulls) }
     }
 
     fn keys(&self) -> BinaryArray {
         if self.layout.key_offsets.is_empty() {
             return BinaryArray::new_null(self.len());
         }
-        let nulls = (!self.layout.key_validity.is_empty()).then(|| {
-            let bits = self.bytes(self.layout.key_validity);
-            NullBuffer::new(BooleanBuffer::new(
-                bits,
-                self.clip.start as usize,
-                self.len(),
-            ))
-        });
-        let nulls = nulls.filter(|nulls| nulls.null_count() != 0);
+        let nulls = self.nulls(self.layout.key_validity, self.clip.start, self.len());
         let offsets = self.record_offsets(self.layout.key_offsets);
-        // SAFETY: as for the values; there is a validity bit for every record.
+        // SAFETY: as for the values.
         unsafe { BinaryArray::new_unchecked(offsets, self.bytes(self.layout.keys), nulls) }
     }
 
@@ -210,13 +204,15 @@ impl Export {
         } else {
             let name_offsets = self.offsets(layout.name_offsets, 0, layout.name_offsets.len() / 4);
             let value_offsets = layout.header_value_offsets;
-            let value_offsets = self.offsets(value_offsets, 0, value_offsets.len() / 4);
+            let entries = value_offsets.len() / 4 - 1;
+            let value_offsets = self.offsets(value_offsets, 0, entries + 1);
+            let nulls = self.nulls(layout.header_value_validity, 0, entries);
             // SAFETY: as for the values; the view verified that each name is UTF-8 by itself.
             let names =
                 unsafe { StringArray::new_unchecked(name_offsets, self.bytes(layout.names), None) };
             // SAFETY: as for the values.
             let values = unsafe {
-                BinaryArray::new_unchecked(value_offsets, self.bytes(layout.header_values), None)
+                BinaryArray::new_unchecked(value_offsets, self.bytes(layout.header_values), nulls)
             };
             (self.record_offsets(layout.header_offsets), names, values)
         };
@@ -226,6 +222,15 @@ impl Export {
             None,
         )?;
         MapArray::try_new(entries_field(), offsets, entries, None, false)
+    }
+
+    /// Bits of a validity section; none if nothing is null.
+    fn nulls(&self, section: Section, first: u32, count: usize) -> Option<NullBuffer> {
+        if section.is_empty() {
+            return None;
+        }
+        let bits = BooleanBuffer::new(self.bytes(section), first as usize, count);
+        Some(NullBuffer::new(bits)).filter(|nulls| nulls.null_count() != 0)
     }
 
     fn bytes(&self, section: Section) -> Buffer {

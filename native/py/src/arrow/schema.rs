@@ -14,9 +14,9 @@ pub enum Column {
     Timestamp,
     /// `binary`, null where a record has no key.
     Key,
-    /// `binary`.
+    /// `binary`, null where a record's value is.
     Value,
-    /// `map<string, binary>`.
+    /// `map<string, binary>`, with values that may be null.
     Headers,
 }
 
@@ -46,7 +46,7 @@ impl Column {
         Self::ALL.into_iter().find(|column| column.name() == name)
     }
 
-    /// The field. Nullable even where no value ever is: other engines compare schemas with theirs,
+    /// The field. Nullable even where nothing ever is null: other engines compare schemas with theirs,
     /// in which columns are.
     fn field(self) -> Field {
         let data_type = match self {

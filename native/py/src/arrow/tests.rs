@@ -16,13 +16,18 @@ use super::Owner;
 fn builder() -> BatchBuilder {
     let mut builder = BatchBuilder::new();
     builder
-        .push(b"one", Some(b"k1"), 10, &[("a", b"1"), ("b", b"22")])
+        .push(
+            Some(b"one"),
+            Some(b"k1"),
+            10,
+            &[("a", Some(b"1")), ("b", Some(b"22"))],
+        )
         .unwrap();
-    builder.push(b"", None, 30, &[]).unwrap();
+    builder.push(Some(b""), None, 30, &[]).unwrap();
     builder
-        .push(b"three", Some(b""), 20, &[("c", b"")])
+        .push(Some(b"three"), Some(b""), 20, &[("c", Some(b""))])
         .unwrap();
-    builder.push(&[7; 200], Some(b"k4"), 40, &[]).unwrap();
+    builder.push(Some(&[7; 200]), Some(b"k4"), 40, &[]).unwrap();
     builder
 }
 

@@ -170,13 +170,16 @@ def pack(entry: Entry) -> bytes:
         raise EncodingError(msg, path=path) from error
 
 
-def unpack(value: bytes, position: int) -> Entry:
+def unpack(value: bytes | None, position: int) -> Entry:
     """Return what a record's value says.
 
     Raises:
         NewerFormatError: a newer version wrote it.
         CorruptionError: it is no entry.
     """
+    if value is None:
+        msg = f"the record at {position} is null, which is no entry of a command log"
+        raise CorruptionError(msg)
     fields = decode(value)
     try:
         form, kind, *rest = fields

@@ -121,7 +121,9 @@ class Executor:
                 outcomes.append(outcome)
         return outcomes
 
-    def apply(self, position: int, timestamp: int, value: bytes) -> Outcome | None:
+    def apply(
+        self, position: int, timestamp: int, value: bytes | None
+    ) -> Outcome | None:
         """Apply the record at ``position``; its outcome, if it is a command.
 
         None as well for a command that its partitions have had before. What is applied

@@ -17,5 +17,5 @@ class RecordLike(Protocol):
         """When it was appended, in microseconds."""
 
     @property
-    def value(self) -> bytes:
-        """An entry."""
+    def value(self) -> bytes | None:
+        """An entry; None is none, as what others append is."""

@@ -302,7 +302,7 @@ class ClusteredLog:
         count = bytes_seen = 0
         async for record in self._log.read(begin, min(end, begin + _SAMPLE)):
             count += 1
-            bytes_seen += len(record.value)
+            bytes_seen += len(record.value or b"")
         return bytes_seen * (end - begin) // count if count else 0
 
     def trim(self, before: int) -> int:

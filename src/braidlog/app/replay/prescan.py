@@ -72,11 +72,11 @@ class Survey:
             self.position = record.position
             self.time = record.timestamp
             self.records += 1
-            self.log_bytes += len(value)
+            self.log_bytes += len(value or b"")
             self._look(record.position, value)
         return True
 
-    def _look(self, position: int, value: bytes) -> None:
+    def _look(self, position: int, value: bytes | None) -> None:
         entry = unpack(value, position)
         if self.watch is not None:
             self.watch(position, entry)

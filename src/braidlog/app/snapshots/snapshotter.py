@@ -172,7 +172,7 @@ class Snapshotter:
         began = time.monotonic()
         outcomes = executor.feed(batch)
         seconds = time.monotonic() - began
-        size = sum([len(record.value) for record in batch])
+        size = sum([len(record.value or b"") for record in batch])
         self._executed(executor.position, size, len(batch), seconds)
         return outcomes
 

@@ -21,7 +21,7 @@ from braidlog.cli.command.options import archive_options, hole_option
 from braidlog.cli.command.session import Session
 from braidlog.cli.terminal.output import line
 from braidlog.cli.terminal.progress import Meter, meter
-from braidlog.cli.terminal.records import encoder, escape, json_value
+from braidlog.cli.terminal.records import NULL, encoder, escape, json_value
 from braidlog.cli.terminal.text import counted, human_bytes
 from braidlog.errors import BeyondEndError
 
@@ -208,7 +208,9 @@ def _csv_row(record: Record) -> list[Any]:
     ]
 
 
-def _csv_text(data: bytes) -> str:
+def _csv_text(data: bytes | None) -> str:
+    if data is None:
+        return NULL
     # CSV quotes line ends itself; only what is no text at all needs an escape.
     try:
         return data.decode()

@@ -18,6 +18,7 @@ from decimal import ROUND_FLOOR, Decimal, InvalidOperation
 from typing import Any, Literal, NoReturn, TypeAlias, TypeVar, cast
 
 from braidlog.cli.command.parameters import microseconds
+from braidlog.types import Headers
 
 UNITS = {"s": (1_000_000, 1), "ms": (1000, 1), "us": (1, 1), "ns": (1, 1000)}
 
@@ -39,6 +40,8 @@ class Fields:
     timestamp: str | None = None
     headers: str | None = None
     unit: Unit = "us"
+    null: str | None = None
+    """Text that stands for a null value, where the format has no other."""
 
     @property
     def names(self) -> list[str]:
@@ -51,16 +54,16 @@ class Fields:
 class Row:
     """One record to be."""
 
-    value: bytes
+    value: bytes | None
     key: bytes | None = None
     timestamp: int | None = None
-    headers: tuple[tuple[str, bytes], ...] = ()
+    headers: Headers = ()
 
     @property
     def size(self) -> int:
         """Its bytes, about."""
-        headers = sum(len(name) + len(value) for name, value in self.headers)
-        return len(self.value) + len(self.key or b"") + headers
+        headers = sum(len(name) + len(value or b"") for name, value in self.headers)
+        return len(self.value or b"") + len(self.key or b"") + headers
 
 
 class Micros(int):
@@ -85,11 +88,14 @@ def row_of(item: Item, fields: Fields) -> Row:
     else:
         line, row = "", item
     key = timestamp = None
-    headers: tuple[tuple[str, bytes], ...] = ()
+    headers: Headers = ()
+    value: bytes | None
     if fields.value is None:
         value = item if isinstance(item, bytes) else _whole(item)
     else:
-        value = _required(_stored(line, row, fields.value), fields.value)
+        value = _stored(line, row, fields.value)
+        if fields.null is not None and value == fields.null.encode():
+            value = None
     if fields.key is not None:
         key = _stored(line, row, fields.key)
     if fields.timestamp is not None:
@@ -190,7 +196,7 @@ def _written(line: str, name: str) -> str:
     return written
 
 
-def _headers(value: Any, name: str) -> tuple[tuple[str, bytes], ...]:
+def _headers(value: Any, name: str) -> Headers:
     """Return headers of pairs, as `export` writes them, or of an object."""
     try:
         if isinstance(value, str):
@@ -198,14 +204,21 @@ def _headers(value: Any, name: str) -> tuple[tuple[str, bytes], ...]:
         pairs = value.items() if isinstance(value, dict) else value or ()
         for text, _ in pairs:
             text.encode()
-        found = [(text, _plain(content)) for text, content in pairs]
+        found = tuple((text, _content(content)) for text, content in pairs)
     except (AttributeError, TypeError, ValueError):
-        found = [("", None)]
-    if any(not isinstance(text, str) or content is None for text, content in found):
+        found = None
+    if found is None or not all(isinstance(text, str) for text, _ in found):
         raise ValueError(
             f"field {name!r} does not hold headers: write pairs of name and text"
         )
-    return cast(tuple[tuple[str, bytes], ...], tuple(found))
+    return found
+
+
+def _content(value: Any) -> bytes | None:
+    plain = _plain(value)
+    if plain is None and value is not None:
+        raise ValueError("a header holds text")
+    return plain
 
 
 def _whole(value: Any) -> bytes:

@@ -63,6 +63,11 @@ _BATCHES_IN_FLIGHT = 8
     help="Unit of timestamps that are numbers.",
 )
 @click.option(
+    "--null",
+    metavar="TEXT",
+    help="Text of --value that is a null value, such as \\N in CSV [default: none].",
+)
+@click.option(
     "--producer",
     metavar="NAME",
     help=(

@@ -73,6 +73,11 @@ class AppendedRange:
         "Separator of the values on stdin [default: \\n; also \\0, \\t or any text]."
     ),
 )
+@click.option(
+    "--null",
+    is_flag=True,
+    help="Append one record with a null value, which deletes its key in `compact`.",
+)
 @click.option("--create", is_flag=True, help="Create the log if there is none.")
 def append(
     session: Session,
@@ -82,6 +87,7 @@ def append(
     key: str | None,
     key_separator: bytes | None,
     delimiter: bytes,
+    null: bool,
     create: bool,
 ) -> None:
     """Append values or the lines of stdin.
@@ -90,8 +96,12 @@ def append(
     """
     if key is not None and key_separator is not None:
         raise click.UsageError("--key and --key-separator cannot be combined")
-    batches: Iterable[list[bytes]]
-    if values:
+    if null and (values or key_separator is not None):
+        raise click.UsageError("--null takes no values: they are not null")
+    batches: Iterable[list[Any]]
+    if null:
+        batches = [[None]]
+    elif values:
         batches = [[os.fsencode(value) for value in values]]
     else:
         batches = groups(stdin(), delimiter)
@@ -151,7 +161,7 @@ def _read(stream: BinaryIO) -> bytes:
 
 def _append_all(
     log: Log,
-    batches: Iterable[list[bytes]],
+    batches: Iterable[list[Any]],
     key: str | None,
     separator: bytes | None,
     appended: AppendedRange,

@@ -1,8 +1,9 @@
-"""How a record looks: a line for people, JSON for programs, or the bare value.
+r"""How a record looks: a line for people, JSON for programs, or the bare value.
 
 Bytes that are not UTF-8, and characters that could steer a terminal, are escaped in
 text. In JSON they become ``{"base64": "..."}`` (or ``{"hex": "..."}``), which no text
-value can be mistaken for.
+value can be mistaken for. A null value is null in JSON, ``\N`` in text, and nothing in
+raw output.
 """
 
 from __future__ import annotations
@@ -10,10 +11,13 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import braidlog
 from braidlog.cli.terminal.text import clock, printable
+
+NULL: Final = "\\N"
+"""A null value in text, as databases write it."""
 
 Binary: TypeAlias = Literal["base64", "hex"]
 Encoder: TypeAlias = "Callable[[braidlog.Record], bytes]"
@@ -22,7 +26,7 @@ Encoder: TypeAlias = "Callable[[braidlog.Record], bytes]"
 def encoder(layout: str, *, binary: Binary, delimiter: bytes) -> Encoder:
     """Return the function that turns a record into what is printed for it."""
     if layout == "raw":
-        return lambda record: record.value + delimiter
+        return lambda record: (record.value or b"") + delimiter
     if layout == "json":
         return lambda record: _dump(record_object(record, binary)) + b"\n"
     return lambda record: _text(record).encode() + b"\n"
@@ -55,8 +59,10 @@ def json_value(data: bytes | None, binary: Binary) -> str | dict[str, str] | Non
         return {"base64": base64.b64encode(data).decode()}
 
 
-def escape(data: bytes) -> str:
+def escape(data: bytes | None) -> str:
     """Return bytes as one line of text that is safe on a terminal."""
+    if data is None:
+        return NULL
     return printable(data.decode(errors="backslashreplace"))
 
 

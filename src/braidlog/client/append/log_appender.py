@@ -30,6 +30,8 @@ from braidlog.store.arguments import (
 )
 from braidlog.store.catalog import LogOptions
 from braidlog.types import Producer
+from braidlog.wire.features import needed
+from braidlog.wire.messages import Feature
 
 # No producer gets this far, so the primary must refuse it and say what comes next. The
 # core has no number for what would follow a greater one.
@@ -50,7 +52,11 @@ class LogAppender:
         self._log = log
         self._codec = codec
         self._producer = Producer(int.from_bytes(settings.entropy(8), "little") or 1)
-        self.rows = Rows(settings.record_bytes_max, settings.clock)
+        self.rows = Rows(
+            settings.record_bytes_max,
+            settings.clock,
+            lambda: cluster.routes.require(Feature.NULL_VALUES),
+        )
         self._budget = ByteBudget(settings.outstanding_bytes_max)
         self._turn = RoundRobin()
         self._appenders: dict[int, StreamAppender] = {}
@@ -400,6 +406,7 @@ class LogAppender:
         The future gives the position of its first record.
         """
         self._cluster.check_open()
+        self._cluster.routes.require(needed(batch.data))
         deadline, size = self._deadline(None), len(batch.data)
         _check_producer(producer, sequence)
         await self._take_room(size, deadline)

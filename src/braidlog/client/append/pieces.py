@@ -34,7 +34,7 @@ class OpenPiece:
 
     def __init__(self) -> None:
         """Begin with no records."""
-        self._values: list[bytes] = []
+        self._values: list[bytes | None] = []
         self._keys: list[bytes | None] = []
         self._timestamps: list[int] = []
         self._headers: list[Headers] = []

@@ -14,6 +14,7 @@ from braidlog.store.arguments import (
     checked_key,
     checked_time,
     checked_times,
+    checked_value,
     checked_values,
     optional,
 )
@@ -22,7 +23,7 @@ from braidlog.types import Headers, HeadersLike
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-Row: TypeAlias = tuple[bytes, bytes | None, int, Headers]
+Row: TypeAlias = tuple[bytes | None, bytes | None, int, Headers]
 """Value, key, timestamp and headers."""
 
 # Bytes that a record is counted with beyond its key, value and headers.
@@ -32,25 +33,36 @@ _RECORD_COST: Final = 64
 def size_of(row: Row) -> int:
     """Return the bytes that a record is counted with."""
     value, key, _, headers = row
-    size = _RECORD_COST + len(value)
+    size = _RECORD_COST
+    if value is not None:
+        size += len(value)
     if key is not None:
         size += len(key)
     if headers:
-        size += sum(len(name) + len(data) for name, data in headers)
+        size += sum(len(name) + len(data or b"") for name, data in headers)
     return size
 
 
 class Rows:
     """Checks records before anything happens with them."""
 
-    def __init__(self, record_bytes_max: int, clock: Callable[[], int]) -> None:
-        """Bound the size of a record; the clock gives times that callers leave out."""
+    def __init__(
+        self,
+        record_bytes_max: int,
+        clock: Callable[[], int],
+        require_nulls: Callable[[], None],
+    ) -> None:
+        """Bound the size of a record; the clock gives times that callers leave out.
+
+        `require_nulls` refuses a null value where it cannot be stored.
+        """
         self._limit = record_bytes_max
         self._clock = clock
+        self._require_nulls = require_nulls
 
     def one(
         self,
-        value: Buffer,
+        value: Buffer | None,
         key: Buffer | None,
         timestamp: TimestampLike | None,
         headers: HeadersLike | None,
@@ -60,12 +72,13 @@ class Rows:
         Raises:
             TypeError: something is not what it must be.
             TooLargeError: the record is over its limit.
+            OlderNodesError: a value is null, and not every node knows that.
         """
         return self.sized(value, key, timestamp, headers)[0]
 
     def sized(
         self,
-        value: Buffer,
+        value: Buffer | None,
         key: Buffer | None,
         timestamp: TimestampLike | None,
         headers: HeadersLike | None,
@@ -81,7 +94,10 @@ class Rows:
             named = _named(headers)
         plain_key = optional(checked_key, key)
         when = self._clock() if timestamp is None else self._time(timestamp)
-        row = (checked_bytes(value, "value"), plain_key, when, named)
+        plain_value = optional(checked_value, value)
+        if value is None or any(data is None for _, data in named):
+            self._require_nulls()
+        row = (plain_value, plain_key, when, named)
         if (size := size_of(row)) > self._limit:
             msg = f"the record has {size} bytes, but at most {self._limit} are allowed"
             raise TooLargeError(msg, size=size, limit=self._limit)
@@ -89,7 +105,7 @@ class Rows:
 
     def many(
         self,
-        values: Iterable[Buffer],
+        values: Iterable[Buffer | None],
         keys: Iterable[Buffer | None] | None,
         timestamps: Iterable[TimestampLike | None] | TimestampLike | None,
         headers: Iterable[HeadersLike | None] | None,
@@ -100,6 +116,7 @@ class Rows:
             TypeError: something is not what it must be.
             InvalidArgumentError: the columns do not have the same length.
             TooLargeError: a record is over its limit.
+            OlderNodesError: a value is null, and not every node knows that.
         """
         plain = checked_values(
             values, keys=keys, timestamps=timestamps, headers=headers
@@ -161,7 +178,7 @@ def _named(headers: Any) -> Headers:
     for pair in headers:
         # A text of two letters can be unpacked too, and so can a dict of two keys.
         if not isinstance(pair, tuple | list) or len(pair) != 2:
-            raise TypeError(f"{pairs}: the name a str, the value bytes")
+            raise TypeError(f"{pairs}: the name a str, the value bytes or None")
         name, value = pair
         if not isinstance(name, str):
             raise TypeError(f"header name must be str, not {type(name).__name__}")
@@ -171,5 +188,6 @@ def _named(headers: Any) -> Headers:
             # A `str` may hold half of a surrogate pair, which UTF-8 cannot.
             msg = f"header name {name!r} cannot be stored as UTF-8"
             raise InvalidArgumentError(msg) from error
-        found.append((name, checked_bytes(value, "header value")))
+        data = None if value is None else checked_bytes(value, "header value")
+        found.append((name, data))
     return tuple(found)

@@ -21,7 +21,12 @@ import zlib
 from collections.abc import Iterable
 from typing import Final
 
-from braidlog.errors import InvalidArgumentError, NotFoundError, NotReadyError
+from braidlog.errors import (
+    InvalidArgumentError,
+    NotFoundError,
+    NotReadyError,
+    OlderNodesError,
+)
 from braidlog.suggestions import does_not_exist
 from braidlog.wire.messages import (
     LogInfo,
@@ -159,6 +164,21 @@ class Routes:
             msg = f"stream {stream} does not exist any more: its log was deleted"
             raise NotFoundError(msg)
         return info
+
+    def require(self, features: int) -> None:
+        """Refuse what some node, alive or not, could not store.
+
+        Raises:
+            OlderNodesError: there is one.
+        """
+        older = tuple(n.node for n in self.nodes if features & ~n.features)
+        if older:
+            nodes, one = ", ".join(map(str, older)), len(older) == 1
+            raise OlderNodesError(
+                f"a value is null, but node{'' if one else 's'} {nodes} of the cluster "
+                f"{'is' if one else 'are'} of a version without null values",
+                nodes=older,
+            )
 
     def address(self, node: int) -> str | None:
         """Return the address of a node, None if it is not of the cluster."""

@@ -42,6 +42,7 @@ class NodeReport:
     full: bool = False
     """Whether all of its replicas are in here."""
     features: int = 0
+    """`Feature`s that it knows."""
     streams: dict[int, StreamReport] = field(default_factory=dict)
 
 

@@ -25,6 +25,7 @@ from braidlog.metarepo.leader.fault_recording import FaultRecording
 from braidlog.metarepo.leader.hosting import Hosting
 from braidlog.metarepo.leader.liveness import Liveness
 from braidlog.metarepo.leader.publisher import Publisher
+from braidlog.metarepo.leader.registration import registrations_due
 from braidlog.metarepo.leader.settings import GroupSettings
 from braidlog.metarepo.leader.voters import next_change
 from braidlog.metarepo.machine import tables
@@ -90,6 +91,7 @@ class Leadership:
         """Changes of hosts that are under way, by entry."""
         self._changing: dict[int, int] = {}
         self._admitting: dict[int, int] = {}
+        self._registering: dict[int, int] = {}
         self._cuts: dict[int, tuple[LogCut, ...]] = {}
         self._messages: list[tuple[int, Message]] = []
         self._looked = now - 1.0
@@ -172,6 +174,9 @@ class Leadership:
             self._admitting[index] = command.node
         elif isinstance(command, commands.PlaceHosts):
             self._placing.add(index)
+        elif isinstance(command, commands.RegisterNode):
+            self._registering[index] = command.node
+            self._room.begun(index, command)
         elif isinstance(command, _OF_STREAM):
             self._changing[index] = command.stream
         else:
@@ -207,6 +212,7 @@ class Leadership:
         if cuts is None:
             self._changing.pop(entry.index, None)
             self._placing.discard(entry.index)
+            self._registering.pop(entry.index, None)
             self._room.applied(entry.index, len(entry.data))
             self.fault_recording.applied(entry.index)
             self._stirred = True
@@ -443,6 +449,12 @@ class Leadership:
         except (ChangeRefusedError, TransferringError, NotLeaderError):
             # It is computed anew at the next look.
             return
+
+    def registrations(self, repository: Repository) -> list[Command]:
+        """Return what brings the features of the nodes up to what they report."""
+        under_way = self._registering.values()
+        reports = self.collector.reports
+        return registrations_due(repository.state, reports, under_way)
 
     def admissions(self, repository: Repository, raft: RaftNode) -> list[Command]:
         """Return what lets ids come back of which nothing is relied on any more."""

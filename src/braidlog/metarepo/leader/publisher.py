@@ -1,12 +1,13 @@
 """What the leader sends to the nodes: configurations and cuts.
 
-*Theory of operation.* A configuration goes out when it changed, to every node that has
-the stream, and again until the node reports the epoch; to a learner, as long as it is
-one. A cut goes out once when it is applied, to every node with a stream of the log. Who
-reports that it has not moved although there is more gets the cuts from the first one
-that gave it something; if that is forgotten here it gets the newest, sees the gap, and
-asks another replica. What the last cuts gave to others does not show in reports; it is
-sent again after a connection was made, and a few times when a log has come to rest.
+*Theory of operation.* A configuration goes out when it, or what all nodes know, has
+changed, to every node that has the stream, and again until the node reports the epoch;
+to a learner, as long as it is one. A cut goes out once when it is applied, to every
+node with a stream of the log. Who reports that it has not moved although there is more
+gets the cuts from the first one that gave it something; if that is forgotten here it
+gets the newest, sees the gap, and asks another replica. What the last cuts gave to
+others does not show in reports; it is sent again after a connection was made, and a few
+times when a log has come to rest.
 
 *Invariants.* Nothing is sent faster than its interval, and no message has more than
 `CUTS_MAX` cuts.
@@ -22,6 +23,7 @@ from braidlog.logstream.states import ReplicaState
 from braidlog.metarepo.leader.collector import Collector
 from braidlog.metarepo.machine.repository import Repository
 from braidlog.metarepo.machine.state import HISTORY_CUTS_MIN, LogState, StreamState
+from braidlog.metarepo.machine.views import shared_features
 from braidlog.wire.messages import Commit, Configure, LogCut, Report, StreamReport
 
 CUTS_MAX: Final = 256
@@ -45,6 +47,7 @@ class _Sent:
     """A configuration that a node was sent."""
 
     changed: int
+    features: int
     at: float
     wait: float
 
@@ -69,6 +72,7 @@ class Publisher:
         self._stuck: dict[tuple[int, int], tuple[int, float]] = {}
         self._tails: dict[tuple[int, bytes], _Tail] = {}
         self._revision = -1
+        self._features = 0
         self._nodes: dict[bytes, set[int]] = {}
         self._streams: dict[int, list[int]] = {}
 
@@ -86,6 +90,7 @@ class Publisher:
         self._revision = repository.revision
         self._nodes, self._streams = {}, {}
         state = repository.state
+        self._features = shared_features(state)
         for stream in state.streams.values():
             self._nodes.setdefault(stream.log, set()).update(stream.replicas)
             for node in (*stream.replicas, *stream.learners):
@@ -205,8 +210,9 @@ class Publisher:
     ) -> bool:
         sent = self._sent.setdefault(node, {})
         last = sent.get(stream.stream)
-        if last is None or last.changed != stream.changed:
-            sent[stream.stream] = _Sent(stream.changed, now, self._settings.configure)
+        known = (stream.changed, self._features)
+        if last is None or (last.changed, last.features) != known:
+            sent[stream.stream] = _Sent(*known, now, self._settings.configure)
             return True
         if _settled(stream, collector.report(node, stream.stream), node):
             return False

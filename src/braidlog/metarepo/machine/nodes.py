@@ -65,6 +65,7 @@ def register(state: State, index: int, command: RegisterNode) -> Done:
         known = NodeState(node, address, command.incarnation)
         state.nodes[node] = known
         known.identity, known.bound = command.identity, index
+        known.features = command.features
         state.revision = index
         return Done()
     if known.identity != command.identity:
@@ -72,6 +73,9 @@ def register(state: State, index: int, command: RegisterNode) -> Done:
         state.revision = index
     if (known.address, known.incarnation) != (address, command.incarnation):
         known.address, known.incarnation = address, command.incarnation
+        state.revision = index
+    if known.features != command.features:
+        known.features = command.features
         state.revision = index
     return Done()
 

@@ -56,6 +56,8 @@ class NodeState(msgspec.Struct, array_like=True):
     """Identities of directories that were given up: they never count again."""
     readmitting: bool = False
     """Whether an operator gave the directory up: all it held is taken off it."""
+    features: int = 0
+    """`Feature`s that its version knows."""
 
 
 class StreamState(msgspec.Struct, array_like=True):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import reduce
+from operator import and_
 
 from braidlog.metarepo.machine.state import LogState, State, StreamState
 from braidlog.metarepo.machine.streams import require_stream
@@ -48,7 +50,14 @@ def config(state: State, number: int) -> StreamConfig:
         replication=log.replication,
         min_replicas=log.min_replicas,
         created=log.created,
+        features=shared_features(state),
     )
+
+
+def shared_features(state: State) -> int:
+    """Return what every node of the cluster knows, alive or not."""
+    each = [node.features for node in state.nodes.values()]
+    return reduce(and_, each) if each else 0
 
 
 def streams_of(state: State, node: int) -> list[int]:
@@ -77,6 +86,7 @@ def nodes(
             identity=each.identity,
             readmitting=each.readmitting,
             silent_ms=silent_ms(each.node),
+            features=each.features,
         )
         for each in state.nodes.values()
     )

@@ -13,7 +13,7 @@ from braidlog.node.metrics.event_log import tell
 from braidlog.node.peers.identity import Identity
 from braidlog.node.requests.forwarding import Execution
 from braidlog.wire.commands import RegisterNode, encode
-from braidlog.wire.messages import Message
+from braidlog.wire.messages import FEATURES, Message
 
 _log = logging.getLogger(__name__)
 
@@ -47,7 +47,11 @@ class Registration:
     def _try(self) -> None:
         config, who = self._config, self._who
         command = RegisterNode(
-            config.node.id, config.advertise, who.incarnation, who.directory
+            config.node.id,
+            config.advertise,
+            who.incarnation,
+            who.directory,
+            FEATURES,
         )
         # Without an identity: a refusal may be over by the next time, when another node
         # has left the address, and to be registered twice is the same as once.

@@ -117,6 +117,7 @@ class PeerIdentity:
                 0,
                 identity=each.identity,
                 readmitting=each.readmitting,
+                features=each.features,
             )
             for each in metadata.nodes
         }

@@ -9,7 +9,8 @@ A JSON value is wrapped before it is parsed, ``{"v":`` value ``}``, so that each
 exactly one row or fails: a value that is cut off cannot be completed by the next one,
 because the brace behind it comes first, and a value that is two gives a row too many.
 
-Invariant: the array that comes out has one element for each value, in their order.
+Invariant: the array that comes out has one element for each value, in their order; a
+null value is null.
 """
 
 from __future__ import annotations
@@ -43,11 +44,19 @@ def decode(
     *,
     fail: bool,
 ) -> pa.Array:
-    """Return keys or values as what they are.
+    """Return keys or values as what they are; null ones stay null.
 
     Raises:
         MalformedPayloadError: one of them is something else, and ``fail``.
     """
+    if values.null_count:
+        there = pc.is_valid(values)
+        found = decode(
+            values.filter(there), positions.filter(there), field, form, fail=fail
+        )
+        # Each null one takes an index that is null.
+        at = pc.subtract(pc.cumulative_sum(there.cast(pa.int64())), 1)
+        return found.take(pc.if_else(there, at, None))
     read = {"utf8": _texts, "json": _objects, "arrow": _tables}[form]
 
     def piece(begin: int, end: int) -> list[pa.Array]:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from braidlog.errors import InvalidArgumentError
 from braidlog.spark.source.options import ReadOptions
@@ -140,6 +141,7 @@ class Rows:
         for batch in batches:
             kept = matching(batch, self.selection.columns)
             if kept.num_rows:
+                self._check(kept)
                 arrays = [self._array(kept, column) for column in self.columns]
                 yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
@@ -155,3 +157,18 @@ class Rows:
                 fail=self.options.malformed == "fail",
             )
         return array if array.type.equals(column.type) else array.cast(column.type)
+
+    def _check(self, batch: pa.RecordBatch) -> None:
+        """Refuse a null value where the schema has none: Spark would take any bytes."""
+        if not self._never_null or not batch.column("value").null_count:
+            return
+        nulls = pc.indices_nonzero(pc.is_null(batch.column("value")))
+        at = batch.column("position")[nulls[0].as_py()].as_py()
+        raise InvalidArgumentError(
+            f"the value at position {at} is null, but the schema of the read declares "
+            "the column NOT NULL: declare it nullable"
+        )
+
+    @property
+    def _never_null(self) -> bool:
+        return any(not each.nullable and each.name == "value" for each in self.columns)

@@ -126,7 +126,6 @@ def test_import_goes_on_after_a_bad_row(cli: Cli, tmp_path: Path) -> None:
             ["--key", "k"],
             "field 'k' does not exist (the row has: a)",
         ),
-        ("r.jsonl", '{"a":null}', ["--value", "a"], "is null"),
         ("r.jsonl", '{"a":"soon"}', ["--timestamp", "a"], "'soon' is not a time"),
         ("r.csv", "a,b\n1\n", [], "number of fields"),
         ("r.csv", "a,b\n1,2,3\n", [], "number of fields"),
@@ -359,3 +358,24 @@ def test_export_replaces_only_when_told(orders: Cli, tmp_path: Path) -> None:
     orders.run("export", "orders", str(file), "--force")
     assert len(file.read_text().splitlines()) == 10
     assert [path.name for path in tmp_path.glob(".*")] == []
+
+
+def test_null_values_go_through_each_format(cli: Cli, tmp_path: Path) -> None:
+    cli.run("append", "log", "--create", "--null", "--key", "k")
+    cli.run("append", "log", "")
+    cli.run("append", "log", "v")
+    cli.run("append", "log", "--null", "v", code=2)
+    assert [row["value"] for row in cli.json("read", "log")] == [None, "", "v"]
+    text = [line.split("\t")[2:] for line in cli.run("read", "log").stdout.splitlines()]
+    assert text == [["k", "\\N"], ["", ""], ["", "v"]]
+    assert cli.run("read", "log", "--format", "raw").stdout == "\n\nv\n"
+    for suffix, marks in (("jsonl", []), ("csv", ["--null", "\\N"]), ("parquet", [])):
+        file = str(tmp_path / f"out.{suffix}")
+        cli.run("export", "log", file)
+        fields = ["--value", "value", "--key", "key", *marks]
+        cli.json("import", suffix, file, "--create", *fields)
+        found = [row["value"] for row in cli.json("read", suffix)]
+        assert found == [None, "", "v"], suffix
+    # What no option calls null is a value.
+    cli.json("import", "text", str(tmp_path / "out.csv"), "--create", "--value=value")
+    assert [row["value"] for row in cli.json("read", "text")] == ["\\N", "", "v"]

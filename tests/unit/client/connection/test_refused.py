@@ -31,7 +31,6 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Any]]:
 SAME: dict[str, Call] = {
     "value str": lambda log: log.append("x"),
     "value int": lambda log: log.append(5),
-    "value None": lambda log: log.append(None),
     "key": lambda log: log.append(b"v", key="x"),
     "headers of a dict": lambda log: log.append(b"v", headers={"a": "1"}),
     "headers of a dict of two letters": lambda log: log.append(

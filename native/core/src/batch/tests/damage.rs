@@ -3,19 +3,21 @@ use super::*;
 use crate::error::Error;
 
 fn batches() -> Vec<Vec<u8>> {
-    let mut all: Vec<Vec<u8>> = ALL
-        .iter()
-        .map(|&compression| encode(&build(&everything()), compression))
-        .collect();
-    for (batch, compression) in all.iter().zip(ALL) {
+    let kinds = [everything(), nulls()];
+    let each = kinds.iter().flat_map(|records| {
+        ALL.iter()
+            .map(|&compression| encode(&build(records), compression))
+    });
+    let mut all: Vec<Vec<u8>> = each.collect();
+    for (batch, compression) in all.iter().zip(ALL.iter().chain(&ALL)) {
         assert_eq!(
             parse_head(batch).unwrap().compression(),
-            compression,
+            *compression,
             "each is really tested"
         );
     }
     all.push(encode(
-        &build(&vec![(b"v".to_vec(), None, 0, vec![])]),
+        &build(&vec![(Some(b"v".to_vec()), None, 0, vec![])]),
         Compression::None,
     ));
     all
@@ -132,4 +134,57 @@ fn batch_offsets_that_decrease_are_named() {
             at + 4
         )
     );
+}
+
+#[test]
+fn batch_flags_that_contradict_are_refused() {
+    // Offset of the version and the flags, and what they become.
+    let forged: [(u8, u16); 6] = [
+        (1, 32),          // null values in the first version
+        (1, 4 | 64),      // null header values in the first version
+        (2, 8),           // the second version without a flag of it
+        (2, 8 | 64),      // null header values without headers
+        (2, 8 | 16 | 32), // a hole with null values
+        (2, 8 | 128),     // a flag that nobody knows
+    ];
+    let batch = encode(
+        &build(&vec![(Some(vec![]), None, 0, vec![])]),
+        Compression::None,
+    );
+    for (version, flags) in forged {
+        let mut forged = batch.clone();
+        forged[4] = version;
+        forged[6..8].copy_from_slice(&flags.to_le_bytes());
+        reseal(&mut forged);
+        assert!(is_malformed(&parse_head(&forged)), "{version} {flags}");
+    }
+}
+
+#[test]
+fn batch_null_values_with_bytes_are_refused() {
+    let records = vec![
+        (
+            Some(b"one".to_vec()),
+            None,
+            0,
+            vec![("h".into(), Some(b"v".to_vec()))],
+        ),
+        (None, None, 0, vec![("h".into(), None)]),
+    ];
+    let batch = encode(&build(&records), Compression::None);
+    let layout = parse_head(&batch).unwrap().layout();
+    for (section, name) in [
+        (layout.value_validity, "value 0"),
+        (layout.header_value_validity, "header value 0"),
+    ] {
+        let at = parse_head(&batch).unwrap().head_len() + section.range().start;
+        for (bits, reason) in [(0b10, "has bytes"), (0b101, "padding")] {
+            let mut forged = batch.clone();
+            forged[at] = bits;
+            reseal(&mut forged);
+            let error = BatchView::parse(&forged).unwrap_err().to_string();
+            assert!(error.contains(reason), "{error}");
+            assert!(reason == "padding" || error.contains(name), "{error}");
+        }
+    }
 }

@@ -3,7 +3,7 @@ use proptest::option;
 use proptest::prelude::*;
 
 use super::super::{
-    Bitmap, BytesRef, ColumnsRef, HeadersRef, KeysRef, Offsets, Producer, Timestamps,
+    Bitmap, BytesRef, ColumnsRef, HeadersRef, NullableRef, Offsets, Producer, Timestamps,
     encode_columns, filter_key, first_at_or_after, parse_head,
 };
 use super::*;
@@ -18,9 +18,12 @@ pub(super) fn records(most: usize) -> impl Strategy<Value = Model> {
         vec(any::<u8>(), 0..20).prop_map(Some).boxed(),
     ];
     let timestamps = prop_oneof![Just(7i64), 0..20i64, any::<i64>()];
-    let headers = prop_oneof![4 => Just(vec![]), 1 => vec(("[a-zé]{0,4}", bytes()), 0..4)];
+    let some = |bytes| prop_oneof![9 => bytes, 1 => Just(None)];
+    let header_values = some(bytes().prop_map(Some).boxed());
+    let headers = prop_oneof![4 => Just(vec![]), 1 => vec(("[a-zé]{0,4}", header_values), 0..4)];
     let values = prop_oneof![9 => bytes().boxed(), 1 => (0..9000usize)
         .prop_map(|len| vec![len as u8; len]).boxed()];
+    let values = some(values.prop_map(Some).boxed());
     vec((values, keys, timestamps, headers), 1..most)
 }
 
@@ -34,73 +37,101 @@ fn compressions() -> impl Strategy<Value = Compression> {
 
 /// Columns of a model in Arrow's shape: offsets with a base, a bit offset, bytes under nulls.
 pub(super) struct Columns<T> {
-    values: (Vec<T>, Vec<u8>),
-    keys: (Vec<T>, Vec<u8>),
-    validity: Vec<u8>,
-    bit_offset: usize,
+    values: Column<T>,
+    keys: Column<T>,
     timestamps: Vec<i64>,
     entries: Vec<T>,
-    names: (Vec<T>, Vec<u8>),
-    header_values: (Vec<T>, Vec<u8>),
+    names: Column<T>,
+    header_values: Column<T>,
+}
+
+/// Byte strings, some of which may be null and span bytes all the same.
+struct Column<T> {
+    offsets: Vec<T>,
+    data: Vec<u8>,
+    validity: Vec<bool>,
+    /// The same as bits.
+    bits: Vec<u8>,
+    bit_offset: usize,
+    null_bytes: usize,
+}
+
+impl<T: TryFrom<usize, Error: std::fmt::Debug>> Column<T> {
+    fn new(base: usize, bit_offset: usize, null_bytes: usize) -> Self {
+        Self {
+            offsets: vec![T::try_from(base).unwrap()],
+            data: vec![0xaa; base],
+            validity: Vec::new(),
+            bits: Vec::new(),
+            bit_offset,
+            null_bytes,
+        }
+    }
+
+    fn push(&mut self, element: Option<&[u8]>) {
+        let hidden = vec![0xbb; self.null_bytes];
+        self.data.extend_from_slice(element.unwrap_or(&hidden));
+        self.offsets.push(T::try_from(self.data.len()).unwrap());
+        let bit = self.bit_offset + self.validity.len();
+        self.bits.resize(bit / 8 + 1, 0);
+        self.bits[bit / 8] |= u8::from(element.is_some()) << (bit % 8);
+        self.validity.push(element.is_some());
+    }
+
+    fn bytes<'a>(&'a self, wrap: &impl Fn(&'a [T]) -> Offsets<'a>) -> BytesRef<'a> {
+        BytesRef {
+            offsets: wrap(&self.offsets),
+            data: &self.data,
+        }
+    }
+
+    /// Without validity if no element is null, as Arrow has it.
+    fn borrow<'a>(&'a self, wrap: &impl Fn(&'a [T]) -> Offsets<'a>) -> NullableRef<'a> {
+        NullableRef {
+            bytes: self.bytes(wrap),
+            validity: self.validity.contains(&false).then_some(Bitmap {
+                bytes: &self.bits,
+                offset: self.bit_offset,
+            }),
+        }
+    }
 }
 
 impl<T: TryFrom<usize, Error: std::fmt::Debug>> Columns<T> {
     pub(super) fn new(records: &Model, base: usize, bit_offset: usize, null_bytes: usize) -> Self {
-        let at = |len: usize| T::try_from(len).unwrap();
-        let column = || (vec![at(base)], vec![0xaa; base]);
-        let push = |column: &mut (Vec<T>, Vec<u8>), bytes: &[u8]| {
-            column.1.extend_from_slice(bytes);
-            column.0.push(at(column.1.len()));
-        };
+        let column = || Column::new(base, bit_offset, null_bytes);
         let mut columns = Self {
             values: column(),
             keys: column(),
-            validity: vec![0; (records.len() + bit_offset).div_ceil(8)],
-            bit_offset,
             timestamps: Vec::new(),
-            entries: vec![at(0)],
-            names: column(),
+            entries: vec![T::try_from(0).unwrap()],
+            names: Column::new(base, 0, 0),
             header_values: column(),
         };
-        for (index, (value, key, timestamp, headers)) in records.iter().enumerate() {
-            push(&mut columns.values, value);
-            match key {
-                Some(key) => {
-                    push(&mut columns.keys, key);
-                    columns.validity[(index + bit_offset) / 8] |= 1 << ((index + bit_offset) % 8);
-                }
-                None => push(&mut columns.keys, &vec![0xbb; null_bytes]),
-            }
+        for (value, key, timestamp, headers) in records {
+            columns.values.push(value.as_deref());
+            columns.keys.push(key.as_deref());
             columns.timestamps.push(*timestamp);
             for (name, value) in headers {
-                push(&mut columns.names, name.as_bytes());
-                push(&mut columns.header_values, value);
+                columns.names.push(Some(name.as_bytes()));
+                columns.header_values.push(value.as_deref());
             }
-            columns.entries.push(at(columns.names.0.len() - 1));
+            let entries = columns.names.validity.len();
+            columns.entries.push(T::try_from(entries).unwrap());
         }
         columns
     }
 
     pub(super) fn borrow<'a>(&'a self, wrap: impl Fn(&'a [T]) -> Offsets<'a>) -> ColumnsRef<'a> {
-        let column = |c: &'a (Vec<T>, Vec<u8>)| BytesRef {
-            offsets: wrap(&c.0),
-            data: c.1.as_slice(),
-        };
         ColumnsRef {
             len: self.timestamps.len(),
-            values: column(&self.values),
-            keys: Some(KeysRef {
-                bytes: column(&self.keys),
-                validity: Some(Bitmap {
-                    bytes: &self.validity,
-                    offset: self.bit_offset,
-                }),
-            }),
+            values: self.values.borrow(&wrap),
+            keys: Some(self.keys.borrow(&wrap)),
             timestamps: Timestamps::Each(&self.timestamps),
             headers: Some(HeadersRef {
                 offsets: wrap(&self.entries),
-                names: column(&self.names),
-                values: column(&self.header_values),
+                names: self.names.bytes(&wrap),
+                values: self.header_values.borrow(&wrap),
             }),
         }
     }
@@ -210,8 +241,8 @@ proptest! {
         let data = [b'a'; 12];
         let columns = ColumnsRef {
             len,
-            values: BytesRef { offsets: Offsets::I32(&offsets), data: &data },
-            keys: Some(KeysRef {
+            values: BytesRef { offsets: Offsets::I32(&offsets), data: &data }.into(),
+            keys: Some(NullableRef {
                 bytes: BytesRef { offsets: Offsets::I64(&key_offsets), data: &data },
                 validity: Some(Bitmap { bytes: &[5], offset: 0 }),
             }),
@@ -238,20 +269,20 @@ fn batch_limits() {
     ));
     let large = vec![1; BATCH_BYTES_MAX];
     assert!(matches!(
-        builder.fits(&large, None, 0, &[]),
+        builder.fits(Some(&large), None, 0, &[]),
         Err(Error::TooLarge { .. })
     ));
     assert!(matches!(
-        builder.push(&large, None, 0, &[]),
+        builder.push(Some(&large), None, 0, &[]),
         Err(Error::TooLarge { .. })
     ));
     assert!(builder.is_empty());
-    let many: Vec<(&str, &[u8])> = vec![("n", b""); RECORD_HEADERS_MAX + 1];
+    let many: Vec<(&str, Option<&[u8]>)> = vec![("n", Some(b"")); RECORD_HEADERS_MAX + 1];
     assert!(matches!(
-        builder.push(b"", None, 0, &many),
+        builder.push(Some(b""), None, 0, &many),
         Err(Error::TooLarge { .. })
     ));
-    builder.push(b"", None, 0, &many[1..]).unwrap();
+    builder.push(Some(b""), None, 0, &many[1..]).unwrap();
     assert_eq!(
         BatchView::parse(&encode(&builder, Compression::None))
             .unwrap()
@@ -261,14 +292,14 @@ fn batch_limits() {
 
     // The largest value there is room for: exactly the limit.
     builder.clear();
-    let fits = |room: &usize| builder.fits(&large[..*room], None, 0, &[]).is_ok();
+    let fits = |room: &usize| builder.fits(Some(&large[..*room]), None, 0, &[]).is_ok();
     let room = (0..=BATCH_BYTES_MAX).rev().find(fits).unwrap();
     assert!(room > BATCH_BYTES_MAX - 80 - 4 * BATCH_BYTES_MAX / PAGE_BYTES - 24);
-    assert!(builder.fits(&large[..room], None, 0, &[]).unwrap());
-    builder.push(&large[..room], None, 0, &[]).unwrap();
-    assert!(!builder.fits(b"x", None, 0, &[]).unwrap());
+    assert!(builder.fits(Some(&large[..room]), None, 0, &[]).unwrap());
+    builder.push(Some(&large[..room]), None, 0, &[]).unwrap();
+    assert!(!builder.fits(Some(b"x"), None, 0, &[]).unwrap());
     assert!(matches!(
-        builder.push(b"x", None, 0, &[]),
+        builder.push(Some(b"x"), None, 0, &[]),
         Err(Error::TooLarge { .. })
     ));
     assert_eq!(builder.len(), 1);
@@ -279,9 +310,9 @@ fn batch_limits() {
 
     builder.clear();
     for _ in 0..BATCH_RECORDS_MAX {
-        builder.push(b"", None, 0, &[]).unwrap();
+        builder.push(Some(b""), None, 0, &[]).unwrap();
     }
-    assert!(!builder.fits(b"", None, 0, &[]).unwrap());
+    assert!(!builder.fits(Some(b""), None, 0, &[]).unwrap());
     for compression in ALL {
         let batch = encode(&builder, compression);
         assert_eq!(
@@ -293,7 +324,7 @@ fn batch_limits() {
 
 #[test]
 fn batch_is_stored_plain_when_compression_does_not_shrink_it() {
-    let records = vec![(b"4f\x91\x07".to_vec(), None, 1, vec![])];
+    let records = vec![(Some(b"4f\x91\x07".to_vec()), None, 1, vec![])];
     for compression in ALL {
         let batch = encode(&build(&records), compression);
         assert_eq!(parse_head(&batch).unwrap().compression(), Compression::None);
@@ -305,8 +336,8 @@ fn batch_is_stored_plain_when_compression_does_not_shrink_it() {
 #[test]
 fn batch_bytes_are_as_documented() {
     let mut builder = BatchBuilder::new();
-    builder.push(b"ab", Some(b"k"), 3, &[]).unwrap();
-    builder.push(b"c", None, 4, &[]).unwrap();
+    builder.push(Some(b"ab"), Some(b"k"), 3, &[]).unwrap();
+    builder.push(Some(b"c"), None, 4, &[]).unwrap();
     builder.set_producer(9, 8, 7);
     let batch = encode(&builder, Compression::None);
     let mut expected = b"BRB1\x01\x00\x03\x00".to_vec();
@@ -332,4 +363,49 @@ fn batch_bytes_are_as_documented() {
     expected.extend_from_slice(&table);
     expected.extend_from_slice(&body);
     assert_eq!(batch, expected);
+}
+
+/// The same of a batch with null values.
+#[test]
+fn batch_bytes_with_nulls_are_as_documented() {
+    let mut builder = BatchBuilder::new();
+    builder
+        .push(
+            Some(b"ab"),
+            Some(b"k"),
+            3,
+            &[("n", None), ("m", Some(b"v"))],
+        )
+        .unwrap();
+    builder.push(None, Some(b"k"), 3, &[]).unwrap();
+    builder
+        .push(Some(b""), Some(b"k"), 3, &[("n", None)])
+        .unwrap();
+    let batch = encode(&builder, Compression::None);
+    let mut body = b"\x05\0\0\0\0\0\0\0".to_vec(); // value validity
+    body.extend_from_slice(b"\0\0\0\0\x02\0\0\0\x02\0\0\0\x02\0\0\0"); // value offsets
+    body.extend_from_slice(b"\0\0\0\0\x01\0\0\0\x02\0\0\0\x03\0\0\0"); // key offsets
+    body.extend_from_slice(b"\0\0\0\0\x02\0\0\0\x02\0\0\0\x03\0\0\0"); // header offsets
+    body.extend_from_slice(b"\0\0\0\0\x01\0\0\0\x02\0\0\0\x03\0\0\0"); // name offsets
+    body.extend_from_slice(b"\x02\0\0\0\0\0\0\0"); // header value validity
+    body.extend_from_slice(b"\0\0\0\0\0\0\0\0\x01\0\0\0\x01\0\0\0"); // header value offsets
+    body.extend_from_slice(b"nmn\0\0\0\0\0v\0\0\0\0\0\0\0kkk\0\0\0\0\0ab");
+    assert_eq!(&batch[..8], b"BRB1\x02\0\x6d\0");
+    assert_eq!(&batch[parse_head(&batch).unwrap().head_len()..], body);
+}
+
+/// A build that knows declared holes alone expects version 1 of a batch without that flag, so it refuses null
+/// values; and records without any are as they were before there were some.
+#[test]
+fn batch_version_is_2_with_nulls_alone() {
+    let mut with = build(&nulls());
+    assert_eq!(encode(&with, Compression::None)[4], 2);
+    with.clear();
+    push_all(&mut with, &everything());
+    let without = encode(&with, Compression::None);
+    assert_eq!(without[4], 1);
+    let all_null = build(&vec![(None, None, 1, vec![]); 9]);
+    let batch = encode(&all_null, Compression::None);
+    assert_eq!((batch[4], batch[6]), (2, 32 | 8));
+    assert_eq!(records_of(&BatchView::parse(&batch).unwrap()).len(), 9);
 }

@@ -32,8 +32,8 @@ fn batch_speed() {
         {
             let count = BATCH_BYTES / value_len;
             let value: Vec<u8> = (0..value_len).map(|at| (at * 31 % 251) as u8).collect();
-            let pairs: &[(&str, &[u8])] = if headers {
-                &[("trace", b"0123456789")]
+            let pairs: &[(&str, Option<&[u8]>)] = if headers {
+                &[("trace", Some(b"0123456789"))]
             } else {
                 &[]
             };
@@ -42,7 +42,9 @@ fn batch_speed() {
                 builder.clear();
                 for index in 0..count {
                     let key = (key_len > 0).then_some(&value[..key_len]);
-                    builder.push(&value, key, index as i64, pairs).unwrap();
+                    builder
+                        .push(Some(&value), key, index as i64, pairs)
+                        .unwrap();
                 }
             };
             fill(&mut builder);
@@ -65,7 +67,11 @@ fn batch_speed() {
             });
             let view = BatchView::parse(&batch).unwrap();
             let iterate = gigabytes_per_second(bytes, || {
-                black_box(view.iter().map(|record| record.value.len()).sum::<usize>());
+                black_box(
+                    view.iter()
+                        .map(|record| record.value.map_or(0, <[u8]>::len))
+                        .sum::<usize>(),
+                );
             });
             let head = parse_head(&batch).unwrap();
             let point = gigabytes_per_second(1, || {

@@ -15,6 +15,7 @@ struct Model {
     /// Numbers and ids that were given, for ever.
     last_segment: u64,
     last_slot: u32,
+    nulls: bool,
 }
 
 impl Model {
@@ -87,6 +88,10 @@ impl Model {
                     .is_some_and(|segment| segment.2.is_some());
                 sealed && number != self.last_segment && self.segments.remove(&number).is_some()
             }
+            Op::AllowNulls => {
+                self.nulls = true;
+                true
+            }
             _ => false,
         }
     }
@@ -108,6 +113,7 @@ impl Model {
             })
             .collect();
         assert_eq!(segments, self.segments);
+        assert_eq!(files.nulls(), self.nulls);
         assert_eq!(files.next_segment(), self.last_segment + 1);
         assert_eq!(files.next_slot(), self.last_slot + 1);
         let mut free: Vec<_> = self
@@ -138,7 +144,7 @@ type Wish = (u8, u8, u8);
 fn grant(model: &Model, (kind, first, second): Wish) -> WalOperation {
     let slot = u32::from(first) % (model.last_slot + 2);
     let number = (model.last_segment + 1).saturating_sub(u64::from(second) % 5);
-    match kind % 9 {
+    match kind % 10 {
         8 => WalOperation::FillSlot {
             slot,
             bytes: u64::from(second) % 6,
@@ -162,6 +168,7 @@ fn grant(model: &Model, (kind, first, second): Wish) -> WalOperation {
             side_bytes: first.into(),
             side_crc: second.into(),
         },
+        9 => WalOperation::AllowNulls,
         _ => WalOperation::DropSegment { number },
     }
 }

@@ -32,7 +32,7 @@ pub fn batch(stream: u32, llsn: u64, count: u64, len: u64) -> Vec<u8> {
     for at in llsn..llsn + count {
         let mut value = format!("{stream}/{at}/").into_bytes();
         value.resize(value.len() + len as usize, at as u8);
-        builder.push(&value, None, 5, &[]).unwrap();
+        builder.push(Some(&value), None, 5, &[]).unwrap();
     }
     let mut out = Vec::new();
     builder.encode_into(Compression::None, &mut out).unwrap();
@@ -46,7 +46,10 @@ pub fn records(piece: &Piece, found: &mut Vec<Row>) {
         let record = view.record(piece.first + at).unwrap();
         let llsn = piece.llsn + u64::from(at);
         let expected = format!("{}/{llsn}/", piece.stream);
-        assert!(record.value.starts_with(expected.as_bytes()), "{expected}");
+        assert!(
+            record.value.unwrap().starts_with(expected.as_bytes()),
+            "{expected}"
+        );
         found.push((piece.glsn + u64::from(at), piece.stream as u32, llsn));
     }
 }

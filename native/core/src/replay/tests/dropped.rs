@@ -9,7 +9,7 @@ use crate::wal::NewRecord;
 fn roll(node: &Node, filler: u32) {
     for _ in 0..6 {
         let record = NewRecord {
-            value: &[7; 12_000],
+            value: Some(&[7; 12_000]),
             key: None,
             timestamp: 0,
             headers: &[],

@@ -125,8 +125,9 @@ impl Extractor {
                 (Source::Header(name), _) => {
                     let mut headers = headers.clone();
                     match headers.find(|(found, _)| found == name) {
-                        Some((_, value)) => put_raw(value, field.kind, out),
-                        None => Put::Absent,
+                        Some((_, Some(value))) => put_raw(value, field.kind, out),
+                        // A null value is none.
+                        _ => Put::Absent,
                     }
                 }
                 _ => put_raw(value, field.kind, out),

@@ -191,12 +191,13 @@ impl Appender {
 
 /// Bytes a lone record takes at most, with its frame.
 pub fn record_bytes(record: &NewRecord<'_>) -> usize {
+    let len = |bytes: Option<&[u8]>| bytes.map_or(0, <[u8]>::len);
     let headers: usize = record
         .headers
         .iter()
-        .map(|(name, value)| name.len() + value.len() + 16)
+        .map(|(name, value)| name.len() + len(*value) + 16)
         .sum();
-    512 + record.value.len() + record.key.map_or(0, <[u8]>::len) + headers
+    512 + len(record.value) + len(record.key) + headers
 }
 
 /// Bytes that rows of columns take at most as batches of about `target` bytes, with their frames.

@@ -47,14 +47,21 @@ pub struct Ticket {
 /// A record to push.
 #[derive(Clone, Copy)]
 pub struct NewRecord<'a> {
-    /// Value.
-    pub value: &'a [u8],
+    /// Value, unless it is null.
+    pub value: Option<&'a [u8]>,
     /// Key.
     pub key: Option<&'a [u8]>,
     /// Microseconds since the Unix epoch.
     pub timestamp: i64,
-    /// Header names and values.
-    pub headers: &'a [(&'a str, &'a [u8])],
+    /// Header names and values, which may be null.
+    pub headers: &'a [(&'a str, Option<&'a [u8]>)],
+}
+
+impl NewRecord<'_> {
+    /// Whether its value is null, or that of one of its headers.
+    pub fn has_null_values(&self) -> bool {
+        self.value.is_none() || self.headers.iter().any(|(_, value)| value.is_none())
+    }
 }
 
 /// A producer and the sequence of the first record.

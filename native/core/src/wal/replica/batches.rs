@@ -26,6 +26,7 @@ pub struct Verified<'a> {
     producer: Option<Sequenced>,
     timestamps: (i64, i64),
     head: usize,
+    nulls: bool,
 }
 
 /// Where batches go.
@@ -68,6 +69,7 @@ impl<'a> Verified<'a> {
             producer: (from.id != 0).then_some((id, from.base_sequence)),
             timestamps: (head.min_timestamp(), head.max_timestamp()),
             head: head.head_len(),
+            nulls: head.counts().has_null_values(),
         })
     }
 
@@ -233,6 +235,7 @@ impl Store {
             Err(Error::LogFull { .. }) => {}
             other => return other,
         }
+        self.allow_nulls(batches.iter().any(|batch| batch.nulls))?;
         let place = || {
             let mut inner = self.guard()?;
             self.arrived(&mut inner);
@@ -255,6 +258,7 @@ impl Store {
         at: Placement,
         batches: &[Verified<'_>],
     ) -> Result<Vec<Arrival>> {
+        self.allow_nulls(batches.iter().any(|batch| batch.nulls))?;
         let bytes: usize = batches.iter().map(|batch| batch.bytes.len() + 1024).sum();
         let mut inner = self.admit(Some(stream), bytes)?;
         self.arrived(&mut inner);

@@ -51,7 +51,7 @@ fn the_log_rolls_and_trimmed_segments_are_recycled() {
         matches!(early, Err(Error::Trimmed { first: 395, .. })),
         "{early:?}"
     );
-    assert_eq!(store.view().get(&view, 396).unwrap().value, value);
+    assert_eq!(store.view().get(&view, 396).unwrap().value, Some(value));
     store.close().unwrap();
     drop(store);
     let (store, _) = open_at(&vfs).unwrap();
@@ -101,7 +101,7 @@ fn many_records_in_one_group_share_a_batch_and_are_found_one_by_one() {
     for (llsn, value) in all {
         assert_eq!(
             store.view().get(&view, llsn).unwrap().value,
-            value,
+            Some(value),
             "{llsn}"
         );
     }
@@ -189,6 +189,6 @@ fn the_cleaner_frees_segments_that_a_slow_stream_pins() {
     assert_eq!(contents(store.view(), slow).unwrap(), all);
     let view = store.view().stream(slow).unwrap();
     for (llsn, value) in all {
-        assert_eq!(store.view().get(&view, llsn).unwrap().value, value);
+        assert_eq!(store.view().get(&view, llsn).unwrap().value, Some(value));
     }
 }

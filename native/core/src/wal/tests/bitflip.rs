@@ -70,7 +70,7 @@ fn read_all(view: &View, history: &History, context: &str) -> Result<(), Error> 
         super::oracle::assert_same(&found, &expected.readable(), context);
         for (llsn, value) in expected.readable().into_iter().step_by(5) {
             assert!(
-                *view.get(&stream, llsn)?.value == *value,
+                view.get(&stream, llsn)?.value.as_deref() == Some(value),
                 "{context}: {llsn}"
             );
         }

@@ -75,7 +75,7 @@ fn consume(view: &View, stream: &StreamView, done: &AtomicBool) -> u64 {
                     assert_eq!(batch.first(), next);
                     let decoded = BatchView::parse(batch.bytes()).unwrap();
                     for i in batch.begin..batch.end {
-                        let (thread, number) = number_of(decoded.record(i).unwrap().value);
+                        let (thread, number) = number_of(decoded.record(i).unwrap().value.unwrap());
                         let last = &mut last[usize::from(thread)];
                         assert!(number > *last, "out of order, or twice");
                         *last = number;
@@ -103,7 +103,7 @@ fn look_up(view: &View, stream: &StreamView, done: &AtomicBool) {
         }
         let llsn = range.first + (random >> 33) % (range.end - range.first);
         match view.get(stream, llsn) {
-            Ok(record) => _ = number_of(&record.value),
+            Ok(record) => _ = number_of(&record.value.unwrap()),
             Err(Error::Trimmed { first, .. }) => assert!(first > llsn),
             Err(error) => panic!("{llsn}: {error}"),
         }

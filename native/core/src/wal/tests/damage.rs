@@ -128,7 +128,7 @@ fn an_index_that_cannot_be_made_again_hides_its_segment_and_no_other() {
         let mut refused = 0;
         for llsn in 1..stream.range().end {
             match store.view().get(&stream, llsn) {
-                Ok(record) => assert_eq!(record.value, [7; 5000], "{llsn}"),
+                Ok(record) => assert_eq!(record.value.unwrap(), [7; 5000], "{llsn}"),
                 Err(Error::Corruption { path, .. }) => {
                     assert_eq!(path, second.path());
                     let hidden = if head { 1 } else { end };

@@ -53,7 +53,7 @@ pub fn kept(tag: u64, len: usize) -> Kept {
 
 pub fn record(kept: &Kept) -> NewRecord<'_> {
     NewRecord {
-        value: &kept.value,
+        value: Some(&kept.value),
         key: None,
         timestamp: kept.timestamp,
         headers: &[],
@@ -73,7 +73,8 @@ pub fn with_columns<R>(records: &[Kept], f: impl FnOnce(&ColumnsRef<'_>) -> R) -
         values: BytesRef {
             offsets: Offsets::U32(&offsets),
             data: &data,
-        },
+        }
+        .into(),
         keys: None,
         timestamps: Timestamps::Each(&timestamps),
         headers: None,

@@ -363,7 +363,7 @@ fn appends_and_reads_go_on_while_the_list_of_segments_changes() {
                 let Range { first, end, .. } = readable.range();
                 for llsn in first..end {
                     let found = view.get(&readable, llsn).unwrap();
-                    assert_eq!(found.value, *kept(llsn, 11_000).value);
+                    assert_eq!(found.value.unwrap(), *kept(llsn, 11_000).value);
                 }
                 assert_eq!(contents(view, stream).unwrap().len() as u64, end - first);
                 let next = store.next_llsn(stream).unwrap();

@@ -91,7 +91,7 @@ impl Fixture {
             let found = self.get(llsn);
             let found = found.unwrap_or_else(|error| panic!("{context}: {llsn}: {error}"));
             assert_eq!(found.timestamp, expected.timestamp, "{context}: {llsn}");
-            assert_eq!(found.value, *expected.value, "{context}: {llsn}");
+            assert_eq!(found.value.unwrap(), *expected.value, "{context}: {llsn}");
         }
     }
 }
@@ -292,7 +292,7 @@ fn threads_that_look_up_find_what_was_written() {
                         match store.view().get(&view, llsn) {
                             Ok(record) => {
                                 let expected = kept(llsn, 8 + (i + lap) as usize % 40);
-                                assert_eq!(record.value, *expected.value, "{llsn}");
+                                assert_eq!(record.value.unwrap(), *expected.value, "{llsn}");
                                 assert_eq!(record.timestamp, expected.timestamp, "{llsn}");
                             }
                             Err(Error::Trimmed { first, .. }) => assert!(first > llsn),

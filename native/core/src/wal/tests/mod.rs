@@ -19,6 +19,7 @@ mod follower;
 mod growing;
 mod lookups;
 mod model;
+mod nulls;
 mod oracle;
 mod producers;
 mod reading;
@@ -82,7 +83,7 @@ pub fn create(store: &Store, name: &str) -> u32 {
 
 pub fn record(value: &[u8]) -> NewRecord<'_> {
     NewRecord {
-        value,
+        value: Some(value),
         key: None,
         timestamp: 7,
         headers: &[],
@@ -124,7 +125,7 @@ pub fn values_back(
         for i in batch.begin..batch.end {
             found.push((
                 batch.llsn + u64::from(i),
-                decoded.record(i).unwrap().value.to_vec(),
+                decoded.record(i).unwrap().value.unwrap().to_vec(),
             ));
         }
     }
@@ -147,7 +148,7 @@ pub fn values_of(
             for i in batch.begin..batch.end {
                 found.push((
                     batch.llsn + u64::from(i),
-                    decoded.record(i).unwrap().value.to_vec(),
+                    decoded.record(i).unwrap().value.unwrap().to_vec(),
                 ));
             }
             next = batch.next();

@@ -131,7 +131,10 @@ impl Expected {
             let found = view.get(&stream, llsn);
             let found = found
                 .unwrap_or_else(|error| panic!("{context}: stream {number} at {llsn}: {error}"));
-            assert!(*found.value == *value, "{context}: {number} at {llsn}");
+            assert!(
+                found.value.as_deref() == Some(value),
+                "{context}: {number} at {llsn}"
+            );
         }
         for timestamp in [0, 500, 900, 990, 999, 1000] {
             let found = view.find(&stream, timestamp);

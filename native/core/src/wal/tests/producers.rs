@@ -183,7 +183,7 @@ fn sequences_at_the_end_of_their_range_are_refused_at_once() {
     let mut batch = crate::batch::BatchBuilder::new();
     let (last, value) = ((1 << 62) - 2, kept(1, 8));
     batch.set_producer(P.id, P.epoch, last - 1);
-    batch.push(&value.value, None, 0, &[]).unwrap();
+    batch.push(Some(&value.value), None, 0, &[]).unwrap();
     let mut bytes = BufPool::new(1, 1 << 20).take(1 << 10);
     batch
         .encode_into(crate::batch::Compression::None, &mut bytes)

@@ -215,7 +215,7 @@ fn a_rollback_while_its_records_are_in_flight_is_seen_by_readers() {
     assert_eq!(found.len(), 13);
     assert_eq!(found[12].1, *super::driver::kept(100, 100).value);
     let by_position = store.view().get(&view, 13).unwrap().value;
-    assert_eq!(by_position, *super::driver::kept(100, 100).value);
+    assert_eq!(by_position.unwrap(), *super::driver::kept(100, 100).value);
     assert_eq!(batches(&store, stream), [12, 1]);
 }
 
@@ -248,7 +248,10 @@ fn records_are_read_while_their_copies_are_in_flight() {
         found
     });
     assert_eq!(found.unwrap(), super::contents(store.view(), slow).unwrap());
-    assert_eq!(one.unwrap().value, *super::driver::kept(2, 100).value);
+    assert_eq!(
+        one.unwrap().value.unwrap(),
+        *super::driver::kept(2, 100).value
+    );
 }
 
 /// A commit run follows the records that it belongs to, in whatever order the cleaner meets them.

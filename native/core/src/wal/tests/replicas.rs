@@ -20,7 +20,9 @@ fn batch_of(values: &[u64], producer: Option<(u64, u32, u64)>) -> Vec<u8> {
         builder.set_producer(id, epoch, sequence);
     }
     for value in values {
-        builder.push(&value.to_le_bytes(), None, 3, &[]).unwrap();
+        builder
+            .push(Some(&value.to_le_bytes()), None, 3, &[])
+            .unwrap();
     }
     let mut out = Vec::new();
     builder
@@ -61,8 +63,9 @@ pub(super) fn read(store: &Store, stream: u32, begin: u64, end: u64) -> Vec<(u64
         .map(|batch| {
             let view = BatchView::parse(&batch.bytes).unwrap();
             assert_eq!(view.count(), batch.count);
-            let value =
-                |r: crate::batch::RecordRef<'_>| u64::from_le_bytes(r.value.try_into().unwrap());
+            let value = |r: crate::batch::RecordRef<'_>| {
+                u64::from_le_bytes(r.value.unwrap().try_into().unwrap())
+            };
             (batch.llsn, view.iter().map(value).collect())
         })
         .collect()

@@ -9,7 +9,7 @@ use crate::wal::{CommitContext, Kind, State};
 
 pub(super) const COPY: &str = "/copy";
 
-fn rescue(vfs: &MemoryVfs, keep: Keep) -> Result<Plan> {
+pub(super) fn rescue(vfs: &MemoryVfs, keep: Keep) -> Result<Plan> {
     let how = How {
         keep,
         entropy: 99,
@@ -20,7 +20,7 @@ fn rescue(vfs: &MemoryVfs, keep: Keep) -> Result<Plan> {
     salvage(&disk(vfs), from, to, &how, &note, &mut |_, _| true).map(|done| done.plan)
 }
 
-fn open_copy(vfs: &MemoryVfs) -> Store {
+pub(super) fn open_copy(vfs: &MemoryVfs) -> Store {
     open(disk(vfs), Path::new(COPY), options()).unwrap().0
 }
 
@@ -165,7 +165,7 @@ fn with_holes(store: &Store, stream: u32) -> (Vec<Found>, Vec<(u64, u64)>) {
     let range = stream.range();
     for llsn in range.first..range.end {
         match view.get(&stream, llsn) {
-            Ok(record) => found.push((llsn, record.value)),
+            Ok(record) => found.push((llsn, record.value.unwrap())),
             Err(crate::Error::Lost { first, end }) if (first..end).contains(&llsn) => {
                 if holes.last() != Some(&(first, end)) {
                     holes.push((first, end));

@@ -321,7 +321,8 @@ fn columns_that_make_no_sense_are_refused_and_harm_nobody() {
                 values: BytesRef {
                     offsets: Offsets::U32(offsets),
                     data: &data,
-                },
+                }
+                .into(),
                 keys: None,
                 timestamps: Timestamps::All(1),
                 headers: None,

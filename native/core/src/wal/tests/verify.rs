@@ -194,7 +194,7 @@ fn readable(vfs: &MemoryVfs) -> crate::Result<Vec<(u32, u64, Vec<u8>)>> {
             }
         }
         for llsn in range.first..range.end {
-            seen.push((number, llsn, view.get(&stream, llsn)?.value));
+            seen.push((number, llsn, view.get(&stream, llsn)?.value.unwrap()));
         }
     }
     Ok(seen)

@@ -1,10 +1,11 @@
 //! Appending to a store: waiting until records may be placed, and placing them.
 
 use std::ops::Range;
+use std::sync::atomic::Ordering;
 
 use parking_lot::MutexGuard;
 
-use crate::batch::{ColumnsRef, check_columns};
+use crate::batch::{ColumnsRef, check_columns, parse_head};
 use crate::error::{Error, Result};
 use crate::limits::BATCH_RECORDS_MAX;
 use crate::wal::placing::admission::{columns_bytes, record_bytes};
@@ -20,6 +21,7 @@ impl Store {
         record: NewRecord<'_>,
         producer: Option<Sequenced>,
     ) -> Result<Ticket> {
+        self.allow_nulls(record.has_null_values())?;
         let bytes = record_bytes(&record);
         let mut inner = match self.admit(Some(stream), bytes) {
             // No trim would help a record that no batch can hold, so the caller is told that instead.
@@ -31,6 +33,20 @@ impl Store {
         };
         self.arrived(&mut inner);
         inner.appender.push(stream, record, producer)
+    }
+
+    /// Before null values are placed: earlier builds would take their batch for a torn write and cut it, so the
+    /// manifest says first that there may be some, and those builds refuse the directory. Each append does it by
+    /// itself; a caller who must not wait for a disk may do it beforehand.
+    pub fn allow_nulls(&self, some: bool) -> Result<()> {
+        if !some || self.nulls.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        // A store that failed or is closed changes no file.
+        drop(self.guard()?);
+        self.files.lock().allow_nulls()?;
+        self.nulls.store(true, Ordering::Release);
+        Ok(())
     }
 
     /// Count an append, and tell a leader when the crowd is complete.
@@ -150,6 +166,7 @@ impl Store {
         target: usize,
         producer: Option<Sequenced>,
     ) -> Result<Ticket> {
+        self.allow_nulls(columns.has_null_values(&rows))?;
         let mut inner = self.admit(waits_for, columns_bytes(columns, &rows, target))?;
         self.arrived(&mut inner);
         inner
@@ -193,6 +210,7 @@ impl Store {
         llsn: u64,
         batch: &[u8],
     ) -> Result<Ticket> {
+        self.allow_nulls(parse_head(batch)?.counts().has_null_values())?;
         // 1024: more than a frame header and padding take.
         let mut inner = self.admit(None, batch.len() + 1024)?;
         inner.appender.append_encoded(stream, epoch, llsn, batch)

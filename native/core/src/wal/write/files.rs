@@ -131,6 +131,20 @@ impl Files {
         self.commit(&[WalOperation::SetBound { bytes }])
     }
 
+    /// List that batches with null values may follow, before the first one is written.
+    pub fn allow_nulls(&mut self) -> Result<()> {
+        if self.nulls() {
+            return Ok(());
+        }
+        self.commit(&[WalOperation::AllowNulls])
+    }
+
+    /// Whether that is listed.
+    pub fn nulls(&self) -> bool {
+        let manifest = self.manifest.as_ref();
+        manifest.is_some_and(|manifest| manifest.version().nulls())
+    }
+
     fn drop_ballast(&self) -> Result<bool> {
         let path = self.dir.join(BALLAST);
         let held = self.vfs.exists(&path)?;

@@ -92,6 +92,8 @@ pub struct Store {
     pub(crate) progress: ProgressFiles,
     /// Whether it is durable that the log is no longer closed.
     pub(crate) begun: AtomicBool,
+    /// Whether the manifest says that there may be null values.
+    pub(super) nulls: AtomicBool,
     pub(crate) options: Options,
     pub(crate) cleaning: Mutex<()>,
     pub(crate) lock: Mutex<Option<Box<dyn VfsLock>>>,
@@ -131,6 +133,7 @@ impl Store {
             flushed: Condvar::new(),
             slot_wanted: Condvar::new(),
             gathered: Condvar::new(),
+            nulls: AtomicBool::new(files.nulls()),
             files: Mutex::new(files),
             progress,
             begun: AtomicBool::new(false),

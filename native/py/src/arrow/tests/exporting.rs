@@ -159,8 +159,8 @@ fn batch_export_points_into_its_owner_and_keeps_it() {
 #[test]
 fn batch_export_without_optional_columns() {
     let mut builder = BatchBuilder::new();
-    builder.push(b"a", None, 5, &[]).unwrap();
-    builder.push(b"b", None, 5, &[]).unwrap();
+    builder.push(Some(b"a"), None, 5, &[]).unwrap();
+    builder.push(Some(b"b"), None, 5, &[]).unwrap();
     let owner = owned(&builder, Compression::None, 0);
     let batch = export(&owner, 0, 0..2);
     assert_eq!(batch.column(2).null_count(), 2);

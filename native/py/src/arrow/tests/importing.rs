@@ -45,7 +45,7 @@ fn records(batch: &RecordBatch) -> Vec<OwnedRecord> {
 fn values(array: ArrayRef) -> Vec<Vec<u8>> {
     records(&batch(vec![("value", array)]))
         .into_iter()
-        .map(|record| record.value)
+        .map(|record| record.value.unwrap())
         .collect()
 }
 
@@ -103,7 +103,7 @@ fn batch_import_defaults() {
     let expected = OwnedRecord {
         timestamp: 99,
         key: None,
-        value: b"v".to_vec(),
+        value: Some(b"v".to_vec()),
         headers: vec![],
     };
     assert_eq!(plain, vec![expected]);
@@ -192,11 +192,6 @@ fn batch_import_refusals_name_column_and_row() {
         "column `value` is there twice"
     );
     assert!(refusal(vec![("value", numbers)]).starts_with("column `value` has type Int64"));
-    let null: ArrayRef = Arc::new(BinaryArray::from_opt_vec(vec![Some(b"a"), None]));
-    assert_eq!(
-        refusal(vec![("value", null)]),
-        "column `value`, row 1001: null value"
-    );
     let null: ArrayRef = Arc::new(Int64Array::from(vec![Some(1), None]));
     assert_eq!(
         refusal(vec![("value", value.clone()), ("timestamp", null)]),
@@ -207,16 +202,41 @@ fn batch_import_refusals_name_column_and_row() {
         refusal(vec![("value", value.clone()), ("timestamp", late)]),
         "column `timestamp`, row 1000: timestamp does not fit into microseconds"
     );
-    let mut headers = MapBuilder::new(None, StringBuilder::new(), BinaryBuilder::new());
-    headers.append(true).unwrap();
-    headers.keys().append_value("n");
-    headers.values().append_null();
-    headers.append(true).unwrap();
-    assert_eq!(
-        refusal(vec![
-            ("value", value),
-            ("headers", Arc::new(headers.finish()))
-        ]),
-        "column `headers`, row 1001: null header"
-    );
+}
+
+#[test]
+fn batch_import_and_export_of_null_values() {
+    let mut builder = BatchBuilder::new();
+    for index in 0..40_usize {
+        let value = (index % 3 != 0).then_some(&b"value"[..index % 5]);
+        let headers = [("n", None), ("m", Some(&b"v"[..]))];
+        let headers = &headers[..index % 3];
+        builder
+            .push(value, Some(b"k"), index as i64, headers)
+            .unwrap();
+    }
+    for compression in [Compression::None, Compression::Zstd] {
+        let owner = owned(&builder, compression, 0);
+        let length = owner.bytes().len();
+        let projection = Projection::of(["headers", "value", "key", "timestamp"]).unwrap();
+        let whole = export_batch(&owner, 0..length, 1, 0..40, &projection, Checks::All).unwrap();
+        let model: Vec<OwnedRecord> = records(&whole);
+        assert_eq!(model[4].value.as_deref(), Some(&b"valu"[..]));
+        assert_eq!((&model[3].value, &model[5].value), (&None, &Some(vec![])));
+        assert_eq!(model[4].headers, [("n".to_owned(), None)]);
+        assert_eq!(model[5].headers[1], ("m".to_owned(), Some(b"v".to_vec())));
+        let values = whole.column_by_name("value").unwrap();
+        assert_eq!(values.null_count(), 14);
+        for (begin, end) in [(0, 1), (1, 2), (3, 20), (7, 40), (17, 18)] {
+            let (first, after) = (begin as usize, end as usize);
+            let sliced = whole.slice(first, after - first);
+            assert_eq!(records(&sliced), model[first..after]);
+            let clipped =
+                export_batch(&owner, 0..length, 1, begin..end, &projection, Checks::All).unwrap();
+            assert_eq!(records(&clipped), model[first..after]);
+        }
+    }
+    let untyped: ArrayRef = Arc::new(NullArray::new(2));
+    let found = records(&batch(vec![("value", untyped)]));
+    assert!(found.len() == 2 && found.iter().all(|record| record.value.is_none()));
 }

@@ -17,14 +17,19 @@ enum Seen {
 
 fn extract(extractor: &mut Extractor, key: &[u8], record: &RecordRef<'_>) -> Vec<Seen> {
     let mut seen = Vec::new();
-    extractor.extract(key, record.value, &record.headers, |index, outcome| {
-        assert_eq!(index, seen.len());
-        seen.push(match outcome {
-            Outcome::Key(key) => Seen::Key(key.to_vec()),
-            Outcome::Absent => Seen::Absent,
-            Outcome::Refused(reason) => Seen::Refused(reason),
-        });
-    });
+    extractor.extract(
+        key,
+        record.value.unwrap(),
+        &record.headers,
+        |index, outcome| {
+            assert_eq!(index, seen.len());
+            seen.push(match outcome {
+                Outcome::Key(key) => Seen::Key(key.to_vec()),
+                Outcome::Absent => Seen::Absent,
+                Outcome::Refused(reason) => Seen::Refused(reason),
+            });
+        },
+    );
     seen
 }
 
@@ -154,13 +159,14 @@ fn numbers_are_exact_where_they_can_be() {
 fn headers_are_what_their_type_makes_of_them() {
     let mut builder = BatchBuilder::new();
     let headers = [
-        ("n", &b"-7"[..]),
-        ("n", b"8"),
-        ("f", b"2.5"),
-        ("b", b"true"),
-        ("r", b"\xff"),
+        ("n", Some(&b"-7"[..])),
+        ("n", Some(b"8")),
+        ("f", Some(b"2.5")),
+        ("b", Some(b"true")),
+        ("r", Some(b"\xff")),
+        ("null", None),
     ];
-    builder.push(b"v", Some(b"k"), 0, &headers).unwrap();
+    builder.push(Some(b"v"), Some(b"k"), 0, &headers).unwrap();
     let mut bytes = Vec::new();
     builder.encode_into(Compression::None, &mut bytes).unwrap();
     let view = BatchView::parse(&bytes).unwrap();
@@ -172,6 +178,7 @@ fn headers_are_what_their_type_makes_of_them() {
         "header:r",
         "header:r:text",
         "header:x",
+        "header:null",
         "header:f:int",
     ];
     let seen = extract(&mut extractor(&specs), b"k", &record);
@@ -181,6 +188,7 @@ fn headers_are_what_their_type_makes_of_them() {
         key(specs[2], &[Value::Bool(true)], b"k"),
         key(specs[3], &[Value::Bytes(vec![0xff])], b"k"),
         Seen::Refused("the field is not text"),
+        Seen::Absent,
         Seen::Absent,
         Seen::Refused("the field is not an integer, or beyond 64 bits"),
     ];

@@ -12,7 +12,7 @@ fn record(value: &[u8]) -> RecordRef<'_> {
     RecordRef {
         timestamp: 0,
         key: Some(b"k"),
-        value,
+        value: Some(value),
         headers: Headers::none(),
     }
 }

@@ -175,7 +175,7 @@ mod tests {
     fn batch(values: &[&[u8]]) -> Vec<u8> {
         let mut builder = BatchBuilder::new();
         for value in values {
-            builder.push(value, None, 7, &[]).unwrap();
+            builder.push(Some(*value), None, 7, &[]).unwrap();
         }
         let mut out = Vec::new();
         builder.encode_into(Compression::None, &mut out).unwrap();
@@ -196,7 +196,9 @@ mod tests {
     fn read(bytes: &[u8]) -> Result<Vec<Row>> {
         let values = |entry: Entry<'_>| {
             let view = BatchView::parse(entry.batch).unwrap();
-            view.iter().map(|record| record.value.to_vec()).collect()
+            view.iter()
+                .map(|record| record.value.unwrap().to_vec())
+                .collect()
         };
         Entries::new(bytes)?
             .map(|entry| entry.map(|entry| (entry.llsn, entry.glsn, values(entry))))
@@ -248,7 +250,9 @@ mod tests {
         let mut builder = BatchBuilder::new();
         builder.set_producer(7, 1, 5);
         for value in [b"a", b"b"] {
-            builder.push(value, Some(b"k"), 3, &[("h", b"x")]).unwrap();
+            builder
+                .push(Some(value), Some(b"k"), 3, &[("h", Some(b"x"))])
+                .unwrap();
         }
         let mut batch = Vec::new();
         builder.encode_into(Compression::Zstd, &mut batch).unwrap();
@@ -265,7 +269,7 @@ mod tests {
             let row = |record: crate::batch::RecordRef<'_>| {
                 let key = record.key.map(<[u8]>::to_vec);
                 (
-                    record.value.to_vec(),
+                    record.value.unwrap().to_vec(),
                     key,
                     record.timestamp,
                     record.headers.count(),

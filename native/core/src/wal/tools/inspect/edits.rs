@@ -157,5 +157,6 @@ fn describe(operation: &WalOperation) -> (&'static str, String) {
         ),
         Op::FillSlot { slot, bytes } => ("fill-slot", format!("slot {slot}, {bytes} bytes")),
         Op::SetBound { bytes } => ("set-bound", format!("{bytes} bytes")),
+        Op::AllowNulls => ("allow-nulls", String::new()),
     }
 }
