@@ -6,7 +6,6 @@ What entering does differs, so an asyncio class says it itself.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from types import TracebackType
 from typing import Self
 
 
@@ -23,12 +22,7 @@ class Closable(ABC):
         """Return this."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Close this, also after an error."""
         self.close()
 
@@ -42,11 +36,6 @@ class AsyncClosable(ABC):
     async def close(self) -> None:
         """Release what this holds."""
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """Close this, also after an error."""
         await self.close()

@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Self
 
 from braidlog.errors import (
@@ -93,12 +92,7 @@ class NodeServer:
             self._stack = stack.pop_all()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """Stop listening, close everything."""
         await self._stack.aclose()
 

@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from socketserver import TCPServer, ThreadingMixIn
-from types import TracebackType
 from typing import Any, Final, Generic, Protocol, Self, TypeVar
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
@@ -186,12 +185,7 @@ class StatusServer(Generic[S]):
         """Serve until the block ends."""
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """Stop listening."""
         try:
             await close_in_thread(self._server.shutdown)
