@@ -237,7 +237,8 @@ def find(place: Place, backup: str | None) -> Backup:
         if found is None or stem > found.id:
             raise error
     if found is None:
-        raise NotFoundError(f"there is no backup in {place.location}")
+        error = NotFoundError(f"there is no backup in {place.location}")
+        raise error.advising(f"Make one with `braidlog backup create {place.location}`")
     return found
 
 

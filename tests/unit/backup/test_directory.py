@@ -382,8 +382,9 @@ def test_places_that_are_none(store: MemoryStore, tmp_path: Path) -> None:
         with pytest.raises(error):
             store.backup(wrong)
     assert backups(tmp_path / "nothing") == []
-    with pytest.raises(NotFoundError, match="there is no backup in"):
+    with pytest.raises(NotFoundError, match="there is no backup in") as missing:
         restore(tmp_path / "nothing", tmp_path / "target")
+    assert "braidlog backup create" in missing.value.hint
     (tmp_path / "file").write_text("x")
     with pytest.raises(UnavailableError) as caught:
         store.backup(tmp_path / "file")
