@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import braidlog
+from braidlog import _native
 from braidlog.backup import backups, damaged, delete, restore, verify
 from braidlog.backup import run as runs
 from braidlog.backup.layout import Backup
@@ -20,7 +21,9 @@ from braidlog.testing import MemoryStore
 from unit.backup.made import contents, fill, left_in
 
 
-@pytest.mark.parametrize("harm", ["missing", "short", "long", "flipped", "other"])
+@pytest.mark.parametrize(
+    "harm", ["missing", "short", "long", "flipped", "position", "other"]
+)
 def test_damaged_parts_are_named_and_not_restored(
     one: Backup, store: MemoryStore, place: Path, harm: str
 ) -> None:
@@ -35,6 +38,16 @@ def test_damaged_parts_are_named_and_not_restored(
             path.write_bytes(good + b"\0")
         case "flipped":
             path.write_bytes(good[:500] + bytes([good[500] ^ 1]) + good[501:])
+        case "position":
+            # Of the last batch; no checksum of a batch covers it.
+            at = 16 + 32
+            for *_, batch in _native.part_entries(good)[:-1]:
+                at += 24 + len(batch)
+            path.write_bytes(good[:at] + bytes([good[at] + 1]) + good[at + 1 :])
+            assert _native.check_part(path.read_bytes())[:2] == (
+                int(one.logs[0].id, 16),
+                1,
+            )
         case "other":
             path.write_bytes(bytes(len(good)))
     (finding,) = verify(place).findings
