@@ -49,7 +49,7 @@ pub fn general_bound(input: &Input) -> usize {
 }
 
 /// All targets.
-pub const ALL: [&dyn Target; 11] = [
+pub const ALL: [&dyn Target; 12] = [
     &targets::batch::Batch,
     &targets::frame::Frames,
     &targets::segment::Segment,
@@ -61,6 +61,7 @@ pub const ALL: [&dyn Target; 11] = [
     &targets::small::Current,
     &targets::wire::Wire,
     &targets::run::Runs,
+    &targets::tree::Trees,
 ];
 
 /// The target of that name.

@@ -14,3 +14,4 @@ pub mod entry;
 pub mod memory;
 pub mod order;
 pub mod run;
+pub mod tree;

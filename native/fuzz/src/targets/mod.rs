@@ -17,4 +17,5 @@ mod segment_make;
 pub mod side;
 mod side_make;
 pub mod small;
+pub mod tree;
 pub mod wire;

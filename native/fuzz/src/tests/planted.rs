@@ -12,7 +12,7 @@ use crate::targets::manifest_bytes::{contents, edits};
 type Bug = (&'static str, fn(&Input));
 
 /// One for each target, in their order.
-pub const BUGS: [Bug; 11] = [
+pub const BUGS: [Bug; 12] = [
     ("batch", batch),
     ("frame", frame),
     ("segment", segment),
@@ -24,6 +24,7 @@ pub const BUGS: [Bug; 11] = [
     ("current", current),
     ("wire", wire),
     ("run", run),
+    ("tree", tree),
 ];
 
 /// Reads behind a table of `entries`.
@@ -118,5 +119,21 @@ fn run(input: &Input) {
     let bytes = input.file("run").unwrap_or(&[]);
     if let Some(at) = bytes.len().checked_sub(20) {
         look_up(1, usize::from(![0, 1, 6, 16].contains(&u32_at(bytes, at))));
+    }
+}
+
+/// A flush wrote a run or nothing.
+fn tree(input: &Input) {
+    for (name, bytes) in &input.files {
+        let edits = if name == "CURRENT" {
+            Vec::new()
+        } else {
+            edits(bytes)
+        };
+        for (tag, content) in edits.iter().flat_map(|edit| contents(bytes, edit)) {
+            if tag == 23 && content.len() == 17 {
+                look_up(2, bytes[content.start + 8].into());
+            }
+        }
     }
 }

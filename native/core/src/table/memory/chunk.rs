@@ -114,6 +114,11 @@ impl Chunk {
 
     /// The newest version of a key at or below a position.
     pub fn get(&self, key: &[u8], at: u64) -> Option<Entry<'_>> {
+        self.find(key, at).map(|index| self.entry(index))
+    }
+
+    /// Index of what [`Chunk::get`] gives.
+    pub(super) fn find(&self, key: &[u8], at: u64) -> Option<usize> {
         if at < self.first {
             return None;
         }
@@ -129,7 +134,7 @@ impl Chunk {
         });
         let reference = self.references.get(index)?;
         let found = reference.compare_prefix(with).is_eq() && self.key(reference) == key;
-        found.then(|| self.entry(index))
+        found.then_some(index)
     }
 
     /// The entries with keys in `begin..end`; no end is behind every key.

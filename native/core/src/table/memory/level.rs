@@ -5,6 +5,20 @@ use std::sync::Arc;
 use super::{Chunk, ChunkEntries};
 use crate::table::entry::{Direction, Entry};
 
+/// An entry that was found, without a copy: it keeps its chunk.
+#[derive(Clone, Debug)]
+pub struct MemoryHit {
+    chunk: Arc<Chunk>,
+    index: usize,
+}
+
+impl MemoryHit {
+    /// The entry.
+    pub fn entry(&self) -> Entry<'_> {
+        self.chunk.entry(self.index)
+    }
+}
+
 /// The chunks of one generation of the memory level, oldest first. Never changes; a clone costs a
 /// reference count for each chunk.
 #[derive(Clone, Debug, Default)]
@@ -40,6 +54,16 @@ impl Level {
             .iter()
             .rev()
             .find_map(|chunk| chunk.get(key, at))
+    }
+
+    /// As [`Level::get`], for one who keeps what was found.
+    pub fn find(&self, key: &[u8], at: u64) -> Option<MemoryHit> {
+        self.chunks.iter().rev().find_map(|chunk| {
+            chunk.find(key, at).map(|index| MemoryHit {
+                chunk: Arc::clone(chunk),
+                index,
+            })
+        })
     }
 
     /// The entries of each chunk with keys in `begin..end`, for a merge.

@@ -27,5 +27,5 @@ mod tests;
 
 pub use chunk::Chunk;
 pub use iterate::ChunkEntries;
-pub use level::Level;
+pub use level::{Level, MemoryHit};
 pub use piece::Piece;
