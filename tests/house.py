@@ -12,6 +12,7 @@ import ast
 import re
 import subprocess
 import sys
+import tokenize
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
@@ -29,6 +30,10 @@ WAL: Final = ROOT / "native" / "core" / "src" / "wal"
 
 LINES_WARNED: Final = 500
 FUNCTION_LINES_MAX: Final = 70
+_NO_CODE: Final = {
+    *{tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.ENDMARKER},
+    *{tokenize.INDENT, tokenize.DEDENT},
+}
 # A longer file says so at its top: `# One file: <why it has no second idea>`.
 _REASON: Final = re.compile(r"^(?:#|//!?) One file: (.*)$", re.MULTILINE)
 _PICTURE: Final = ("<!-- imports: begin -->\n", "<!-- imports: end -->\n")
@@ -102,13 +107,34 @@ def _lines(node: ast.stmt) -> int:
     return (node.end_lineno or node.lineno) - node.lineno + 1
 
 
-def folder_sizes() -> dict[str, tuple[int, int]]:
-    """Files and lines of each folder of the package."""
-    sizes: dict[str, tuple[int, int]] = {}
+def code_lines(path: Path) -> int:
+    """Lines of a file without blanks, comments and docstrings, also of attributes."""
+    docstrings = {
+        line
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+        for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
+    }
+    with tokenize.open(path) as file:
+        used = {
+            line
+            for token in tokenize.generate_tokens(file.readline)
+            if token.type not in _NO_CODE
+            for line in range(token.start[0], token.end[0] + 1)
+        }
+    return len(used - docstrings)
+
+
+def folder_sizes() -> dict[str, tuple[int, int, int]]:
+    """Files, lines and lines of code of each folder of the package."""
+    sizes: dict[str, tuple[int, int, int]] = {}
     for path in package_files():
         folder = path.parent.relative_to(PACKAGE.parent).as_posix()
-        files, lines = sizes.get(folder, (0, 0))
-        sizes[folder] = (files + 1, lines + path.read_text().count("\n"))
+        files, lines, code = sizes.get(folder, (0, 0, 0))
+        lines += path.read_text().count("\n")
+        sizes[folder] = files + 1, lines, code + code_lines(path)
     return sizes
 
 
@@ -492,9 +518,11 @@ def unlisted_words() -> dict[str, list[str]]:
 
 def report() -> Iterator[str]:
     """Yield the lines of the report."""
-    yield "folders (files, lines)"
-    for folder, (files, lines) in folder_sizes().items():
-        yield f"  {folder:32} {files:4} {lines:7}"
+    yield "folders (files, lines, lines of code)"
+    sizes = folder_sizes()
+    for folder, (files, lines, code) in sizes.items():
+        yield f"  {folder:32} {files:4} {lines:7} {code:7}"
+    yield f"lines of code: {sum(code for _, _, code in sizes.values())}"
     long = long_files()
     yield f"files over {LINES_WARNED} lines: {len(long)}"
     for path, lines, reason in long:

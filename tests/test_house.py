@@ -2,6 +2,7 @@
 
 import ast
 import re
+from pathlib import Path
 
 import house
 
@@ -39,6 +40,28 @@ def test_privates_stay_in_their_folder() -> None:
 def test_files_become_durable_in_one_way() -> None:
     """By `braidlog.durable`, or the line before says why not."""
     assert house.syncs_elsewhere() == []
+
+
+def test_lines_of_code_are_no_docstrings(tmp_path: Path) -> None:
+    text = '''"""A module."""
+
+X: int
+"""Of a value."""
+
+
+def made(*_: object) -> list[int]:
+    """Say what it does,
+
+    and more.
+    """
+    # Why.
+    return [
+        1,
+    ]
+'''
+    path = tmp_path / "made.py"
+    path.write_text(text)
+    assert house.code_lines(path) == 5
 
 
 def test_names_use_words_that_are_listed() -> None:
