@@ -49,7 +49,7 @@ pub fn general_bound(input: &Input) -> usize {
 }
 
 /// All targets.
-pub const ALL: [&dyn Target; 12] = [
+pub const ALL: [&dyn Target; 13] = [
     &targets::batch::Batch,
     &targets::frame::Frames,
     &targets::segment::Segment,
@@ -62,6 +62,7 @@ pub const ALL: [&dyn Target; 12] = [
     &targets::wire::Wire,
     &targets::run::Runs,
     &targets::tree::Trees,
+    &targets::part::Part,
 ];
 
 /// The target of that name.

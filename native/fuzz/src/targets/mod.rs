@@ -9,6 +9,7 @@ mod frame_make;
 pub mod manifest;
 pub mod manifest_bytes;
 mod manifest_make;
+pub mod part;
 pub mod run;
 mod run_make;
 pub mod segment;
