@@ -72,6 +72,8 @@ EventName: TypeAlias = Literal[
     "hosts_changed",
     "host_joined",
     "host_damaged",
+    "table_copied",
+    "table_damaged",
 ]
 """Names never change: programs look for them. docs/operating/cluster.md lists them."""
 

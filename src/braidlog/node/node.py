@@ -50,6 +50,7 @@ from braidlog.node.rescue.fault_log import FaultLog
 from braidlog.node.rescue.faults import FaultRecorder
 from braidlog.node.rescue.group_base import begin_base
 from braidlog.node.syncer import Syncer
+from braidlog.node.tables.tables import TABLE_REQUESTS, Tables, TableWork
 from braidlog.serving.admission import Capacity
 from braidlog.serving.descriptors import places
 from braidlog.serving.sessions import Request, Session, Sessions
@@ -59,12 +60,14 @@ from braidlog.store.node_store import GROUP_PREFIX, NodeStore
 from braidlog.wire.connection import VERSION_MAX, VERSION_MIN
 from braidlog.wire.events import Appends, Received, Requested
 from braidlog.wire.messages import (
+    FEATURES,
     Append,
     Commit,
     Configure,
     Consensus,
     Entries,
     Faults,
+    Feature,
     Fetch,
     Hello,
     Message,
@@ -96,10 +99,12 @@ class ClusterNode:
         challenger: Challenger | None = None,
         shares: ShareBounds | None = None,
         files_max: int = 0,
+        tables: TableWork | None = None,
     ) -> None:
         """Load what the store has; nothing runs before `start`.
 
-        ``files_max`` is how many files may be open, 0: what the system says.
+        ``files_max`` is how many files may be open, 0: what the system says. Without
+        ``tables`` the node keeps none, and says so in its reports.
         """
         self.config = config
         self.id = config.node.id
@@ -132,9 +137,10 @@ class ClusterNode:
             self.member.group.repository if self.member is not None else None
         )
         self.peer_identity.part = self._part
-        self._reporting = self._make_reporting()
+        self._reporting = self._make_reporting(keeps_tables=tables is not None)
         self.requests = self._make_requests()
         execute = self.requests.execute
+        self.tables = self._make_tables(tables) if tables is not None else None
         self._registration = Registration(config, who, execute)
         self._replica_offer = ReplicaOffer(self.id, store, self._era, execute)
         self._retention = Retention(
@@ -197,7 +203,7 @@ class ClusterNode:
             lambda: len(self.sessions),
         )
 
-    def _make_reporting(self) -> Reporting:
+    def _make_reporting(self, *, keeps_tables: bool) -> Reporting:
         return Reporting(
             self.config,
             self.incarnation,
@@ -205,6 +211,20 @@ class ClusterNode:
             self.peers,
             stored=self.replicas.reports,
             says=self.says,
+            features=FEATURES | (Feature.TABLES if keeps_tables else Feature(0)),
+        )
+
+    def _make_tables(self, work: TableWork) -> Tables:
+        return Tables(
+            work,
+            self._route,
+            self.peers,
+            execute=self.requests.execute,
+            read=lambda request, read: self.replicas.read(request, read, self.now),
+            share=self._chance.random,
+            connections=lambda: len(self.sessions),
+            # No number of an earlier start comes again.
+            first_pin=self.incarnation << 32,
         )
 
     def _make_requests(self) -> Requests:
@@ -340,6 +360,11 @@ class ClusterNode:
         if self._faults is not None:
             await self._faults.close()
 
+    async def close_tables(self) -> None:
+        """Stop to keep tables; what was not flushed is applied again."""
+        if self.tables is not None:
+            await self.tables.close()
+
     def close(self) -> None:
         """Stop all timers and links; the store is closed by who opened it."""
         self._closed = True
@@ -372,7 +397,10 @@ class ClusterNode:
             Exception: it is refused, or a bug was met; it is the session's to answer.
         """
         try:
-            self.requests.take(request, event.message, event.payload, role)
+            if self.tables is not None and isinstance(event.message, TABLE_REQUESTS):
+                self.tables.take(request, event.message)
+            else:
+                self.requests.take(request, event.message, event.payload, role)
         except (ClosedError, AssertionError) as error:
             # The state is broken, whoever asked.
             self._guard.stop(error)
@@ -503,6 +531,8 @@ class ClusterNode:
         self._scrub.tick(now)
         self.requests.tick(now)
         self.sessions.tick(now)
+        if self.tables is not None:
+            self.tables.tick(now)
         self.changed()
 
     def _synced(self) -> None:
@@ -538,6 +568,8 @@ class ClusterNode:
         with contextlib.suppress(LogError):  # Who writes next hears of it, and acts.
             self._durable.wrote(self._store.ticket())
         self.requests.answers.look()
+        if self.tables is not None:
+            self.tables.look()
         self._syncer.wake()
 
     @property

@@ -27,6 +27,7 @@ from braidlog.node.peers.identity import is_new
 from braidlog.node.rescue.fault_log import FaultLog
 from braidlog.node.rescue.ring import Ring
 from braidlog.node.syncer import Syncer, ThreadSyncer
+from braidlog.node.tables.tables import TableWork
 from braidlog.serving.security import (
     authorizer,
     challenger,
@@ -61,12 +62,13 @@ class NodeServer:
         ring: Ring | None = None,
         shares: ShareBounds | None = None,
         files_max: int = 0,
+        tables: TableWork | None = None,
     ) -> None:
         """Take the settings; a store, syncer and ring other than those of the disk.
 
         With a store and without a ring the node keeps no fault log. ``shares`` and
         ``files_max`` bound what connections get, where the usual ones are too large to
-        be reached.
+        be reached. ``tables`` is what tables are kept with, None: there are none.
         """
         self._config = config
         self._store = store
@@ -74,6 +76,7 @@ class NodeServer:
         self._ring = ring
         self._shares = shares
         self._files_max = files_max
+        self._tables = tables
         # The identity of a new directory comes from it too: 128 bits.
         self._seed = secrets.randbits(128) if seed is None else seed
         self._stack = AsyncExitStack()
@@ -120,8 +123,10 @@ class NodeServer:
                 faults=faults,
                 shares=self._shares,
                 files_max=self._files_max,
+                tables=self._tables,
             )
         stack.push_async_callback(self.node.close_faults)
+        stack.push_async_callback(self.node.close_tables)
         await self.node.start()
         stack.callback(self.node.close)
         listener = await self.node.sessions.listen(

@@ -75,6 +75,8 @@ class Rows(Message, frozen=True, array_like=True):
     """Which of the keys of a `GetRows` they are, counted from 0; else empty."""
     next: bytes | None = None
     """Where a scan goes on: as `begin`, or as `end` in reverse; None: it is over."""
+    looked: Number = 0
+    """How many of the keys of a `GetRows` were looked up, from the first."""
 
 
 class GetTable(Message, frozen=True, array_like=True):
@@ -114,7 +116,7 @@ class PinnedFile(Value, frozen=True, array_like=True):
     """Below the directory of the table."""
     bytes: Number
     checksum: Number
-    """CRC32C of all of it."""
+    """CRC-32 of all of it, as of zlib."""
 
 
 class PinnedRuns(Message, frozen=True, array_like=True):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import Final
+from collections.abc import Callable, Iterable
+from typing import Final, Protocol
 
-from braidlog.client.connection.cluster import Cluster
 from braidlog.client.connection.link import Answer
+from braidlog.client.connection.routing import Routes
 from braidlog.client.read.merge import Merge, Span, Want
-from braidlog.client.retry import Verdict, verdict_of
+from braidlog.client.retry import Backoff, Verdict, verdict_of
+from braidlog.client.settings import ClientSettings
 from braidlog.closable import AsyncClosable
 from braidlog.errors import (
     LogError,
@@ -22,12 +24,48 @@ from braidlog.wire.messages import Read, Records
 _MILLISECONDS: Final = 1000
 
 
+class MergeSource(Protocol):
+    """What a reading needs of a cluster, as a client or a node reaches it."""
+
+    @property
+    def settings(self) -> ClientSettings:
+        """Bounds and times."""
+
+    @property
+    def routes(self) -> Routes:
+        """The newest metadata that is known."""
+
+    def check_open(self) -> None:
+        """Raise `ClosedError` when nothing can be asked any more."""
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Call ``listener`` whenever the routes have changed."""
+
+    def unlisten(self, listener: Callable[[], None]) -> None:
+        """Call it no more."""
+
+    def backoff(self) -> Backoff:
+        """Return pauses as configured."""
+
+    def streams_of(self, log: bytes) -> Iterable[int]:
+        """Return the streams of a log."""
+
+    async def ask_node(self, node: int, message: Read, *, within: float) -> Answer:
+        """Send one request to a node."""
+
+    async def refresh(self) -> Routes:
+        """Ask for the metadata now and return the newest that is known."""
+
+    async def linearize(self) -> Routes:
+        """Return the metadata as it is now or later, never as it was before."""
+
+
 class MergeReader(AsyncClosable):
     """Positions ``begin`` to ``end`` of a log; for ever without an ``end``."""
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: MergeSource,
         log: bytes,
         begin: int,
         end: int | None = None,

@@ -11,7 +11,13 @@ from collections.abc import Callable
 from braidlog.node.config import NodeConfig
 from braidlog.node.peers.links import Peers
 from braidlog.node.repository.route import RepositoryRoute
-from braidlog.wire.messages import FEATURES, Recorded, Report, StreamReport
+from braidlog.wire.messages import (
+    FEATURES,
+    Feature,
+    Recorded,
+    Report,
+    StreamReport,
+)
 
 
 class Reporting:
@@ -26,10 +32,12 @@ class Reporting:
         *,
         stored: Callable[[], tuple[StreamReport, ...]],
         says: Callable[[], Recorded | None],
+        features: Feature = FEATURES,
     ) -> None:
         """Begin with the first.
 
-        ``stored`` gives the report of every replica, ``says`` what the fault log has.
+        ``stored`` gives the report of every replica, ``says`` what the fault log has,
+        ``features`` are what the node knows.
         """
         self._node = config.node.id
         self._heartbeat_s = config.timing.heartbeat_ms / 1000
@@ -38,6 +46,7 @@ class Reporting:
         self._peers = peers
         self._stored = stored
         self._says = says
+        self._features = features
         self._number = 0
         self._told_at = 0.0
 
@@ -82,5 +91,5 @@ class Reporting:
     def _make(self, streams: tuple[StreamReport, ...], *, full: bool) -> Report:
         self._number += 1
         return Report(
-            self._node, self._incarnation, self._number, full, streams, FEATURES
+            self._node, self._incarnation, self._number, full, streams, self._features
         )

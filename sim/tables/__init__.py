@@ -1,0 +1,1 @@
+"""Tables of simulated nodes: a dumb engine in memory, and a storm for their hosts."""

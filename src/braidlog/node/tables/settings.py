@@ -1,0 +1,47 @@
+"""Bounds and times of the tables of a node."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["TableSettings"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableSettings:
+    """Bytes, seconds, and what else is bounded."""
+
+    flush_s: float = 30.0
+    """What was applied is in files after so long: until then the log keeps it."""
+    merge_pause_s: float = 1.0
+    """Between looks whether files have to be merged."""
+    retry_s: float = 0.1
+    """Pause after a first failure; later pauses grow."""
+    retry_max_s: float = 5.0
+    patience_s: float = 6.0
+    """Longest time in which another node has to answer."""
+    wait_max_s: float = 60.0
+    """Longest time that a request waits for a position."""
+    waiters_max: int = 100_000
+    """Requests that wait for a position, of all tables and connections."""
+    waiters_of_one_max: int = 8192
+    """Those of one connection."""
+    working_max: int = 1024
+    """Requests that wait for a worker or have one."""
+    keys_max: int = 16_384
+    """Keys of one request."""
+    rows_max: int = 65_536
+    """Rows of one answer."""
+    answer_bytes_max: int = 4 << 20
+    """Bytes of the rows of one answer; one row may have more."""
+    part_bytes: int = 1 << 20
+    """Bytes of a part of a file that is copied."""
+    pins_max: int = 16
+    """Versions that others copy, of all tables."""
+    pin_s: float = 60.0
+    """A version is kept for so long after its last part was asked for."""
+    leases_max: int = 64
+    """Positions of one table that are kept readable."""
+    lease_max_s: float = 120.0
+    workers: int = 2
+    """Threads that apply, read and write tables."""

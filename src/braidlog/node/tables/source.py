@@ -1,0 +1,102 @@
+"""The end of a copy that has the table: pinned versions, and parts of their files.
+
+*Invariants.* A pin ends when it is let go of, when nobody has asked for a part of it
+for a while, or when its table is closed here. There are at most ``pins_max``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+from braidlog.errors import InvalidArgumentError, NotReadyError
+from braidlog.node.tables.engine import HostedTable, Pinned
+from braidlog.node.tables.settings import TableSettings
+from braidlog.node.tables.worker import Worker
+from braidlog.wire.rows import FetchRun, PinnedRuns, PinRuns, RunPart
+
+__all__ = ["Pins"]
+
+
+@dataclass(slots=True)
+class _Pin:
+    table: bytes
+    pinned: Pinned
+    lease_s: float
+    ends: float
+    readers: int = 0
+
+
+class Pins:
+    """All versions of this node's tables that others copy."""
+
+    def __init__(self, settings: TableSettings, worker: Worker, first: int) -> None:
+        """Begin with none; numbers begin at ``first``, so that none comes twice."""
+        self._settings = settings
+        self._worker = worker
+        self._next = first
+        self._pins: dict[int, _Pin] = {}
+        self._begun = 0
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self._pins)
+
+    async def pin(self, table: HostedTable, message: PinRuns, now: float) -> PinnedRuns:
+        """Pin a version of a table.
+
+        Raises:
+            NotReadyError: too many are pinned.
+        """
+        if len(self._pins) + self._begun >= self._settings.pins_max:
+            raise NotReadyError(f"this node has {len(self._pins)} pinned versions")
+        self._begun += 1
+        try:
+            pinned = await self._worker.run(table.pin)
+        finally:
+            self._begun -= 1
+        lease = min(message.lease_ms / 1000, self._settings.pin_s)
+        self._next += 1
+        self._pins[self._next] = _Pin(message.table, pinned, lease, now + lease)
+        return PinnedRuns(self._next, pinned.flushed, pinned.files)
+
+    async def fetch(self, message: FetchRun, now: float) -> tuple[RunPart, bytes]:
+        """Read a part of a pinned file.
+
+        Raises:
+            NotReadyError: it is pinned no more.
+            InvalidArgumentError: it is no file of the version.
+        """
+        pin = self._pins.get(message.pin)
+        if pin is None:
+            raise NotReadyError(f"pin {message.pin} has ended: pin a version again")
+        known = next((f for f in pin.pinned.files if f.path == message.path), None)
+        if known is None:
+            raise InvalidArgumentError(f"{message.path!r} is no file of the version")
+        pin.ends = now + pin.lease_s
+        size = min(message.bytes_max, self._settings.part_bytes)
+        read = partial(pin.pinned.read, message.path, message.offset, size)
+        pin.readers += 1
+        try:
+            data = await self._worker.run(read)
+        finally:
+            pin.readers -= 1
+            if self._pins.get(message.pin) is not pin and not pin.readers:
+                pin.pinned.release()
+        return RunPart(message.offset), data
+
+    def unpin(self, number: int) -> None:
+        """Let go of a pin; nothing happens if it has ended."""
+        pin = self._pins.pop(number, None)
+        if pin is not None and not pin.readers:
+            pin.pinned.release()
+
+    def tick(self, now: float) -> None:
+        """Let go of those that nobody has asked for."""
+        for number in [n for n, pin in self._pins.items() if now >= pin.ends]:
+            self.unpin(number)
+
+    def drop(self, table: bytes) -> None:
+        """Let go of those of a table that is closed."""
+        for number in [n for n, pin in self._pins.items() if pin.table == table]:
+            self.unpin(number)

@@ -1,0 +1,333 @@
+"""The tables of a node: what it keeps, and what it answers from them.
+
+Every request that is taken is answered once. What reads files is done by workers; a
+bound says how many requests have one, or wait for one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from braidlog.errors import (
+    CorruptionError,
+    InvalidArgumentError,
+    LogError,
+    NotReadyError,
+    TooLargeError,
+)
+from braidlog.node.peers.links import Peers
+from braidlog.node.repository.route import RepositoryRoute
+from braidlog.node.requests.forwarding import Execution
+from braidlog.node.tables.engine import Engine, FoundRows, HostedTable, ScanBounds
+from braidlog.node.tables.feed import Feed
+from braidlog.node.tables.host import HostedStatus, HostParts, TableHost
+from braidlog.node.tables.hosts import Hosts
+from braidlog.node.tables.leases import Leases
+from braidlog.node.tables.questions import Questions
+from braidlog.node.tables.settings import TableSettings
+from braidlog.node.tables.source import Pins
+from braidlog.node.tables.view import CatalogView
+from braidlog.node.tables.waiters import PositionWaiter, Waiters
+from braidlog.node.tables.worker import Worker
+from braidlog.serving.sessions import Request, told
+from braidlog.wire.messages import Message, Read
+from braidlog.wire.rows import (
+    FetchRun,
+    GetRows,
+    GetTable,
+    PinRuns,
+    Rows,
+    RunPart,
+    ScanRows,
+    TableStatus,
+    UnpinRuns,
+)
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+__all__ = ["TABLE_REQUESTS", "TableWork", "Tables"]
+
+_log = logging.getLogger(__name__)
+
+TABLE_REQUESTS: Final = (GetRows, ScanRows, GetTable, PinRuns, FetchRun, UnpinRuns)
+"""What `Tables.take` takes."""
+
+_Asked = GetRows | ScanRows | GetTable
+
+
+@dataclass(frozen=True, slots=True)
+class TableWork:
+    """What a node has to be given to keep tables."""
+
+    engine: Engine
+    worker: Worker
+    slow: Worker
+    settings: TableSettings = field(default_factory=TableSettings)
+
+
+@dataclass(slots=True)
+class TableCounters:
+    """Totals since the start."""
+
+    table_reads: int = 0
+    table_rows: int = 0
+    table_bytes: int = 0
+
+
+class Tables:
+    """Keeps tables and answers from them."""
+
+    def __init__(
+        self,
+        work: TableWork,
+        route: RepositoryRoute,
+        peers: Peers,
+        *,
+        execute: Execution,
+        read: Callable[[Request, Read], None],
+        share: Callable[[], float],
+        connections: Callable[[], int],
+        first_pin: int,
+    ) -> None:
+        """Begin with none.
+
+        ``execute`` executes a command on the leader, ``read`` reads own replicas,
+        ``share`` draws a number in 0..1.
+        """
+        settings = work.settings
+        questions = Questions(peers.request, execute, settings.patience_s)
+        self._work = work
+        self._settings = settings
+        self._worker = work.worker
+        self._view = CatalogView(route, peers, questions)
+        self._feed = Feed(route.node, self._view, questions, read, share)
+        self._waiters = Waiters(settings, connections)
+        self._leases = Leases(settings)
+        self._pins = Pins(settings, work.slow, first_pin)
+        self._hosts = Hosts(
+            HostParts(
+                node=route.node,
+                engine=work.engine,
+                worker=work.worker,
+                slow=work.slow,
+                questions=questions,
+                feed=self._feed,
+                settings=settings,
+                share=share,
+                advanced=self._advanced,
+            ),
+            self._view,
+            self._closed,
+        )
+        self._answers: set[asyncio.Task[None]] = set()
+        self.counters = TableCounters()
+
+    # --- life
+
+    def look(self) -> None:
+        """Look for decisions; asked at the end of each turn, so kept cheap."""
+        if self._view.has_news():
+            self._view.look()
+
+    def tick(self, now: float) -> None:
+        """Let time pass."""
+        self._waiters.tick(now)
+        self._leases.tick(now)
+        self._pins.tick(now)
+
+    async def close(self) -> None:
+        """Stop to keep tables, and to answer."""
+        self._feed.closed = True
+        await self._hosts.close()
+        for task in self._answers:
+            task.cancel()
+        await asyncio.gather(*self._answers, return_exceptions=True)
+        self._work.worker.close()
+        self._work.slow.close()
+
+    def status(self) -> tuple[HostedStatus, ...]:
+        """Return how each table of this node is."""
+        return self._hosts.status()
+
+    @property
+    def waiting(self) -> int:
+        """Return how many requests wait for a position."""
+        return len(self._waiters)
+
+    def _closed(self, table: bytes) -> None:
+        self._waiters.drop(table)
+        self._leases.drop(table)
+        self._pins.drop(table)
+
+    def _advanced(self, table: bytes) -> None:
+        try:
+            host = self._hosts.host(table)
+            applied = host.table.applied
+        except NotReadyError:
+            # It is not answered from, or its files are replaced by others.
+            self._closed(table)
+        else:
+            self._waiters.reached(table, applied)
+
+    # --- requests
+
+    def take(self, request: Request, message: Message) -> None:
+        """Take a request; it is answered now or later.
+
+        Raises:
+            LogError: it is refused.
+        """
+        now = asyncio.get_running_loop().time()
+        if isinstance(message, GetRows | ScanRows | GetTable):
+            self._read(request, self._checked(message), now)
+        elif isinstance(message, PinRuns):
+            table = self._hosts.host(message.table).table
+            self._answer(request, self._pin(table, message, now))
+        elif isinstance(message, FetchRun):
+            self._answer(request, self._fetch(message, now))
+        elif isinstance(message, UnpinRuns):
+            self._pins.unpin(message.pin)
+            request.answer(RunPart(0))
+        else:
+            raise InvalidArgumentError(
+                f"a table does not serve requests of type {type(message).__name__}"
+            )
+
+    def _checked(self, message: _Asked) -> _Asked:
+        settings = self._settings
+        if isinstance(message, GetRows) and len(message.keys) > settings.keys_max:
+            count, limit = len(message.keys), settings.keys_max
+            msg = f"{count} keys were asked for at once, at most {limit} can be"
+            raise TooLargeError(msg, size=count, limit=limit)
+        if isinstance(message, ScanRows):
+            return msgspec.structs.replace(
+                message,
+                count_max=max(1, min(message.count_max, settings.rows_max)),
+                bytes_max=max(1, min(message.bytes_max, settings.answer_bytes_max)),
+            )
+        return message
+
+    def _read(self, request: Request, message: _Asked, now: float) -> None:
+        host = self._hosts.host(message.table)
+        table = host.table
+        position = max(message.after, getattr(message, "at", 0))
+        if table.applied >= position:
+            self._answer(request, self._rows(host, message))
+            return
+        wait = min(message.wait_ms / 1000, self._settings.wait_max_s)
+
+        def late() -> None:
+            if not request.gone:
+                request.fail(self._behind(host, position))
+
+        def go_on() -> None:
+            if not request.gone:
+                self._answer(request, self._rows(host, message))
+
+        if wait <= 0:
+            raise self._behind(host, position)
+        waiter = PositionWaiter(request, position, now + wait, go_on, late)
+        self._waiters.wait(message.table, waiter)
+
+    def _behind(self, host: TableHost, position: int) -> NotReadyError:
+        name = host.info.name
+        return NotReadyError(
+            f"table {name!r} has applied its log up to {host.applied} on this node, "
+            f"and not yet {position}"
+        )
+
+    def _answer(
+        self,
+        request: Request,
+        work: Awaitable[tuple[Message, Buffer | bytes]],
+    ) -> None:
+        """Answer with what some work comes to."""
+        if len(self._answers) >= self._settings.working_max:
+            close = getattr(work, "close", None)
+            if close is not None:
+                close()
+            count = len(self._answers)
+            request.fail(NotReadyError(f"this node works on {count} reads of tables"))
+            return
+
+        async def answer() -> None:
+            try:
+                message, payload = await work
+            except LogError as error:
+                request.fail(error)
+            except AssertionError:
+                raise
+            except Exception as error:
+                request.fail(told(error, "a read of a table"))
+            else:
+                request.answer(message, (payload,) if payload else ())
+
+        task = asyncio.get_running_loop().create_task(answer())
+        self._answers.add(task)
+        task.add_done_callback(self._answers.discard)
+
+    async def _rows(self, host: TableHost, message: _Asked) -> tuple[Message, bytes]:
+        table = host.table
+        try:
+            if isinstance(message, GetTable):
+                return await self._state(host, table), b""
+            if isinstance(message, ScanRows) and message.lease_ms:
+                message = self._kept(table, message)
+            found = await self._worker.run(self._found(table, message))
+        except CorruptionError as error:
+            host.breaks(error)
+            if host.joined and len(host.info.joined) > 1:
+                # Another one has it.
+                raise host.not_ready() from error
+            raise
+        self.counters.table_reads += 1
+        self.counters.table_rows += len(found.positions)
+        self.counters.table_bytes += len(found.batch)
+        rows = Rows(
+            found.position, found.positions, found.found, found.next, found.looked
+        )
+        return rows, found.batch
+
+    def _kept(self, table: HostedTable, message: ScanRows) -> ScanRows:
+        """Keep the position of a scan, before it could be merged away."""
+        at, now = message.at or table.applied, asyncio.get_running_loop().time()
+        self._leases.keep(table, message.table, at, message.lease_ms, now)
+        return msgspec.structs.replace(message, at=at)
+
+    def _found(
+        self, table: HostedTable, message: GetRows | ScanRows
+    ) -> Callable[[], FoundRows]:
+        if isinstance(message, GetRows):
+            most = self._settings.answer_bytes_max
+            return partial(table.get_rows, message.keys, message.at, most)
+        bounds = ScanBounds(
+            message.tree,
+            message.begin,
+            message.end,
+            message.reverse,
+            message.count_max,
+            message.bytes_max,
+        )
+        return partial(table.scan_rows, bounds, message.at)
+
+    async def _state(self, host: TableHost, table: HostedTable) -> TableStatus:
+        figures = await self._worker.run(table.stats)
+        return TableStatus(
+            table.applied, table.flushed, table.floor, host.joined, figures
+        )
+
+    async def _pin(
+        self, table: HostedTable, message: PinRuns, now: float
+    ) -> tuple[Message, bytes]:
+        return await self._pins.pin(table, message, now), b""
+
+    async def _fetch(self, message: FetchRun, now: float) -> tuple[Message, bytes]:
+        return await self._pins.fetch(message, now)
