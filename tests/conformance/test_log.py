@@ -236,6 +236,24 @@ async def test_trimming(log: AnyLog) -> None:
     assert await log.append(b"y") == 11
 
 
+async def test_the_first_timestamp_is_that_of_the_first_record_kept(
+    log: AnyLog, node: AnyNode, reopen: Reopen
+) -> None:
+    assert await log.first_timestamp() is None
+    for timestamp in (70, 50, 90):
+        await log.append(b"", timestamp=timestamp)
+    assert await log.first_timestamp() == 70
+    await log.trim(2)
+    assert await log.first_timestamp() == 50
+    await node.close()
+    log = await (await reopen()).log("log")
+    assert await log.first_timestamp() == 50
+    await log.trim(4)
+    assert await log.first_timestamp() is None
+    await log.append(b"", timestamp=0)
+    assert await log.first_timestamp() == 0
+
+
 async def test_the_catalog(node: AnyNode, reopen: Reopen) -> None:
     names = ["a", "ü", "x y.z"]
     for name in names:

@@ -244,6 +244,8 @@ class EmbeddedLog(RuleBasedStateMachine):
             for node in (self.node, self.follower):
                 log = node.log(name)
                 assert (log.first, log.end) == (model.first, model.end)
+                stamps = [record.timestamp for record in model.records()]
+                assert log.first_timestamp() == (stamps[0] if stamps else None)
                 found = {c.name: (c.position, c.pin) for c in log.cursors()}
                 assert found == model.cursors
             assert list(log) == model.records()

@@ -94,6 +94,7 @@ class ClusterLog(Blocking[AsyncClusterLog], Indexed):
     batches = blocking_iterator(AsyncClusterLog._batch_chunks)
     _wait = blocking_call(AsyncClusterLog.wait)
     find = blocking_call(AsyncClusterLog.find)
+    first_timestamp = blocking_call(AsyncClusterLog.first_timestamp)
     to_arrow = blocking_call(AsyncClusterLog.to_arrow)
     trim = blocking_call(AsyncClusterLog.trim)
     set_options = blocking_call(AsyncClusterLog.set_options)

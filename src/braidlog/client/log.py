@@ -27,10 +27,12 @@ from braidlog.client.read.log_reader import LogReader, matches
 from braidlog.errors import (
     BeyondEndError,
     ClosedError,
+    DeadlineError,
     FencedError,
     InvalidArgumentError,
     LogError,
     StoreFailedError,
+    TrimmedError,
 )
 from braidlog.names import checked_name, checked_new_name
 from braidlog.store.archived import located
@@ -439,6 +441,46 @@ class AsyncClusterLog(AsyncIndexed):
         async for chunk in self._read_chunks(since=since, limit=1):
             if chunk:
                 return chunk[0].position
+        return None
+
+    async def first_timestamp(
+        self,
+        *,
+        timeout: DurationLike | None = None,  # noqa: ASYNC109
+    ) -> int | None:
+        """Return the timestamp of the first record, in microseconds.
+
+        None if the log has no record. The call costs as much as one `get`, however long
+        the log is. Without a ``timeout`` it waits for a replica of the record's stream,
+        as every read does.
+
+        Raises:
+            DeadlineError: the record was not read after ``timeout`` seconds.
+            CorruptionError: all replicas of the record are damaged.
+            NotFoundError: the log was deleted.
+        """
+        within = checked_timeout(timeout)
+        try:
+            async with asyncio.timeout(within):
+                return await self._first_timestamp()
+        except TimeoutError as error:
+            if isinstance(error, LogError) or within is None:
+                raise
+        msg = f"the first record of log {self.name!r} was not read in {within:g} s"
+        late = DeadlineError(msg)
+        late.hint = "`braidlog cluster status` shows which replicas are missing"
+        raise late
+
+    async def _first_timestamp(self) -> int | None:
+        there = await self.refresh()
+        while there:
+            try:
+                return (await self.get(there.start)).timestamp
+            except TrimmedError as error:
+                if error.first <= there.start:
+                    raise
+                # Trimmed since the range was read; records may have come since, too.
+                there = await self.refresh()
         return None
 
     # -- Arrow -------------------------------------------------------------------

@@ -301,6 +301,7 @@ class AsyncLog(AsyncIndexed):
     # Each is about 1 MiB.
     batches = _iterate(Log.batches, 1)
     find = _call(Log.find)
+    first_timestamp = _call(Log.first_timestamp)
     to_arrow = _call(Log.to_arrow)
     trim = _call(Log.trim)
     apply_retention = _call(Log.apply_retention)

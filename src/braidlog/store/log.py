@@ -20,8 +20,10 @@ from braidlog.errors import (
     ClosedError,
     InvalidArgumentError,
     LogError,
+    LostRecordsError,
     NotFoundError,
     StoreFailedError,
+    TrimmedError,
 )
 from braidlog.names import checked_name, checked_new_name
 from braidlog.store.archived import Archived, located, read_batches, read_records
@@ -445,6 +447,30 @@ class Log(Indexed, _native.Log):
         """
         self._backend.refresh()
         return self._view.find(timestamp)
+
+    def first_timestamp(self) -> int | None:
+        """Return the timestamp of the first record, in microseconds.
+
+        None if the log has no record. Lost records of a declared hole do not count. The
+        call costs as much as one `get`, however long the log is. Timestamps need not
+        increase with positions, so a later record may have a smaller one.
+
+        Raises:
+            CorruptionError: the first record is damaged.
+            NotFoundError: the log was deleted.
+        """
+        position, end, *_ = self._range()
+        while position < end:
+            try:
+                return self.get(position).timestamp
+            except LostRecordsError as hole:
+                position = hole.end
+            except TrimmedError as error:
+                if error.first <= position:
+                    raise
+                # Trimmed since the range was read; records may have come since, too.
+                position, end, *_ = self._range()
+        return None
 
     # -- Arrow -------------------------------------------------------------------
 

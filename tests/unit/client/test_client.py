@@ -299,6 +299,30 @@ async def test_following_across_a_trim(log: AsyncClusterLog) -> None:
     assert caught.value.first == 5
 
 
+async def test_the_first_timestamp_follows_a_trim_that_overtakes_it(
+    cluster: FakeCluster, log: AsyncClusterLog
+) -> None:
+    await log.append_many([b"a", b"b"], timestamps=[7, 5])
+
+    def trimmed(node: int, message: Message) -> str:
+        if isinstance(message, Read):
+            cluster.named("log").trim = 2
+            cluster.bump()
+        return ""
+
+    cluster.fault = trimmed
+    assert await log.first_timestamp() == 5
+
+
+async def test_the_first_timestamp_is_not_waited_for_beyond_a_timeout(
+    cluster: FakeCluster, log: AsyncClusterLog
+) -> None:
+    await log.append(b"a")
+    cluster.fault = lambda node, message: "before" if isinstance(message, Read) else ""
+    with pytest.raises(DeadlineError, match="first record of log 'log'"):
+        await log.first_timestamp(timeout=0.01)
+
+
 async def test_many_with_keys_keep_their_places(
     cluster: FakeCluster, log: AsyncClusterLog
 ) -> None:

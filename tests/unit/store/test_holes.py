@@ -127,6 +127,14 @@ async def test_asyncio(data: Path) -> None:
         assert table.num_rows == len(LEFT)
 
 
+def test_the_first_timestamp_is_that_of_the_first_record_left(data: Path) -> None:
+    with braidlog.open(data) as node:
+        log = node.log("orders")
+        assert log.first_timestamp() == 0
+        log.trim(12)
+        assert log.first_timestamp() == log.get(HOLE.stop).timestamp == 15
+
+
 def test_appends_go_on_and_the_hole_stays(data: Path) -> None:
     with braidlog.open(data) as node:
         log = node.log("orders")

@@ -262,3 +262,18 @@ def test_a_log_of_the_same_name_is_another_one(ten: Log, node: Store) -> None:
     assert ten.id != fresh.id
     assert values(fresh) == [b"new"]
     assert fresh.describe().cursors == 1
+
+
+def test_the_first_timestamp_follows_a_trim_that_overtakes_it(
+    ten: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    get = Log.get
+
+    def overtaken(log: Log, position: int) -> Record:
+        monkeypatch.undo()
+        log.trim(11)
+        log.append(b"late", timestamp=5)
+        return get(log, position)
+
+    monkeypatch.setattr(Log, "get", overtaken)
+    assert ten.first_timestamp() == 5

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -13,10 +13,14 @@ from braidlog.cli.command.options import yes_option
 from braidlog.cli.command.session import Session
 from braidlog.cli.terminal.output import facts, line, message, plain, rows
 from braidlog.cli.terminal.text import clock, counted, human_bytes, human_duration
-from braidlog.errors import AlreadyExistsError
+from braidlog.errors import AlreadyExistsError, CorruptionError, DeadlineError
 
 if TYPE_CHECKING:
-    from braidlog.cli.command.session import Logs
+    from braidlog.cli.command.session import Log, Logs
+
+# The longest time that `describe` waits for a record: who asks for the state of a log
+# may ask because its replicas are gone.
+_FIRST_RECORD_S: Final = 3.0
 
 
 @click.group(cls=group_of(EitherCommand))
@@ -135,9 +139,23 @@ def list_(session: Session) -> None:
 def describe(session: Session, name: str) -> None:
     """Show settings and state of the log NAME."""
     with session.logs() as store:
-        described = plain(store.log(name).describe())
+        log = store.log(name)
+        described = plain(log.describe())
+        described["first_timestamp"] = _first_timestamp(session, log)
     shown = _shown if session.cluster is None else _shown_in_cluster
     facts(session, {"log": described.pop("name"), **described}, shown)
+
+
+def _first_timestamp(session: Session, log: Log) -> int | None:
+    """Return the timestamp of the first record, or say why it cannot be read."""
+    wait: dict[str, Any] = (
+        {} if session.cluster is None else {"timeout": _FIRST_RECORD_S}
+    )
+    try:
+        return log.first_timestamp(**wait)
+    except (CorruptionError, DeadlineError) as error:
+        message(f"note: the first timestamp is unknown: {error.message}")
+        return None
 
 
 @log.command("set")
@@ -249,13 +267,14 @@ def _replication(log: dict[str, Any]) -> str:
 
 
 def _begin(log: dict[str, Any]) -> dict[str, Any]:
-    first, end = log["first"], log["end"]
+    first, end, begins = log["first"], log["end"], log["first_timestamp"]
     positions = f"{first} to {end - 1}" if first < end else "none"
     return {
         "log": log["log"],
         "created": clock(log["created"]),
         "records": log["records"],
         "positions": f"{positions}, the next is {end}",
+        "first timestamp": None if begins is None else clock(begins),
     }
 
 

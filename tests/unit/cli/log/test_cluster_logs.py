@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 from braidlog.cli import main
 from braidlog.errors import DeadlineError, LogError, LogFullError
+from braidlog.wire.messages import Read
 from unit.cli.conftest import Cli, ClusterCli
 
 
@@ -38,6 +39,21 @@ def test_create_list_describe_delete(many: ClusterCli) -> None:
     many.run("log", "delete", "orders", code=2)
     many.run("log", "delete", "orders", "--yes")
     assert many.json("log", "list") == []
+
+
+def test_a_log_without_replicas_is_described(
+    many: ClusterCli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    many.run("log", "create", "orders")
+    many.run("append", "orders", "a")
+    [described] = many.json("log", "describe", "orders")
+    assert described["first_timestamp"] > 0
+    many.fake.fault = lambda _, asked: "before" if isinstance(asked, Read) else ""
+    monkeypatch.setattr("braidlog.cli.log.logs._FIRST_RECORD_S", 0.01)
+    [described] = many.json("log", "describe", "orders")
+    assert (described["records"], described["first_timestamp"]) == (1, None)
+    shown = many.run("log", "describe", "orders")
+    assert "note: the first timestamp is unknown: " in shown.stderr
 
 
 def test_settings_are_changed_one_by_one(many: ClusterCli) -> None:

@@ -67,6 +67,15 @@ def test_verify_fails_with_the_code_for_corruption(files: Cli) -> None:
     assert report["findings"][0]["offset"] > 0
 
 
+def test_a_damaged_first_record_hides_nothing_else_of_a_log(files: Cli) -> None:
+    damage(files.data, "orders", 1)
+    result = files.run("log", "describe", "orders")
+    assert "note: the first timestamp is unknown: " in result.stderr
+    assert "orders" in result.stdout
+    [described] = files.json("log", "describe", "orders")
+    assert (described["first"], described["first_timestamp"]) == (1, None)
+
+
 def test_a_stranger_is_a_note(files: Cli) -> None:
     (files.data / "mine.txt").write_text("mine")
     assert "mine.txt: not a file of Braidlog" in files.run("verify").stderr

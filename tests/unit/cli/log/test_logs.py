@@ -35,6 +35,7 @@ def test_describe_for_programs_is_exact_and_says_nothing_twice(cli: Cli) -> None
     cli.run("append", "a", "x", "y")
     with braidlog.open(cli.data, read_only=True) as node:
         described = dataclasses.asdict(node.log("a").describe())
+        described["first_timestamp"] = node.log("a").first_timestamp()
     described = {"log": described.pop("name")} | described
     assert cli.json("log", "describe", "a") == [described]
 
@@ -43,13 +44,14 @@ def test_describe_for_people(cli: Cli) -> None:
     cli.run("log", "create", "a", "--retention", "36h", "--retention-bytes", "1536k")
     cli.run("append", "a", "x", "y")
     lines = cli.run("log", "describe", "a").stdout.splitlines()
-    shown = dict(line.split(maxsplit=1) for line in lines)
+    shown = dict(re.split("  +", line, maxsplit=1) for line in lines)
     assert len(shown) == len(lines)
     assert shown["log"] == "a"
     assert "name" not in shown
     assert re.fullmatch(r"20\d\d-\d\d-\d\dT[\d:.]+Z", shown["created"])
     assert shown["records"] == "2"
     assert shown["positions"] == "1 to 2, the next is 3"
+    assert re.fullmatch(r"20\d\d-\d\d-\d\dT[\d:.]+Z", shown["first timestamp"])
     assert shown["stored"].endswith(" B in 1 segment")
     assert shown["retention"] == "36h, 1.5 MiB"
 
@@ -58,6 +60,7 @@ def test_describe_an_empty_log_for_people(cli: Cli) -> None:
     cli.run("log", "create", "a")
     text = cli.run("log", "describe", "a").stdout
     assert "none, the next is 1" in text
+    assert re.search(r"first timestamp +-\n", text)
     assert re.search(r"retention +until trimmed", text)
 
 
