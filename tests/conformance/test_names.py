@@ -88,7 +88,12 @@ def test_every_name_is_there_or_has_a_reason(kind: type) -> None:
     special = special_names(kind)
     found = special | {sync for sync, awaited in AWAITED.items() if awaited in special}
     wanted = names(model_of(kind)) | special_names(model_of(kind))
-    assert wanted - names(kind) - found == set(ABSENT[kind])
+    missing, excused = wanted - names(kind) - found, set(ABSENT[kind])
+    assert missing == excused, (
+        f"{kind.__name__} lacks {sorted(missing - excused)}: add them to "
+        f"{inspect.getsourcefile(kind)}, or give the reason in ABSENT above. It has "
+        f"{sorted(excused - missing)}: remove them from ABSENT"
+    )
 
 
 @pytest.mark.parametrize("kind", ABSENT, ids=lambda kind: kind.__name__)
@@ -101,7 +106,10 @@ def test_arguments_are_the_same(kind: type) -> None:
             missing = _arguments(theirs) - _arguments(ours) - OF_A_DIRECTORY
             if missing and (kind.__name__, name) not in OTHER_ARGUMENTS:
                 differ[name] = missing
-    assert differ == {}
+    assert differ == {}, (
+        f"{kind.__name__} does not take these arguments of {model_of(kind).__name__}: "
+        "add them, or give the reason in OTHER_ARGUMENTS above"
+    )
 
 
 # Gives a future at once: what is submitted so keeps its order.
@@ -124,7 +132,7 @@ def test_with_asyncio_every_call_is_awaited(kind: type) -> None:
         name
         for name, call in calls.items()
         if not (inspect.iscoroutinefunction(call) or inspect.isasyncgenfunction(call))
-    ] == []
+    ] == [], "make them `async def`; if they must answer at once: NOT_AWAITED"
 
 
 def _arguments(function: Any) -> set[str]:

@@ -9,7 +9,7 @@ def test_the_table_is_that_of_the_code() -> None:
     found, ends, _ = rest.partition(END)
     assert begins
     assert ends
-    assert found == tables(), "PYTHONPATH=tests python -m docs.facades"
+    assert found == tables(), "run: PYTHONPATH=tests python -m docs.facades"
 
 
 def test_the_table_says_how_a_name_is_used() -> None:

@@ -32,7 +32,8 @@ def small(path: Path, segments: int = 12) -> braidlog.Store:
 
 
 def test_the_named_tests_exist() -> None:
-    assert [each for each in NAMED if not has_test(*each)] == []
+    gone = [each for each in NAMED if not has_test(*each)]
+    assert gone == [], "tests/evidence.md names tests that do not exist"
 
 
 def sections(document: Path) -> dict[str, str]:
@@ -43,7 +44,9 @@ def sections(document: Path) -> dict[str, str]:
 
 def test_every_promise_names_a_test() -> None:
     evidence = sections(EVIDENCE)
-    assert list(evidence) == list(sections(GUARANTEES))
+    assert list(evidence) == list(sections(GUARANTEES)), (
+        "tests/evidence.md has the sections of docs/guarantees.md, in its order"
+    )
     assert [name for name, text in evidence.items() if "::" not in text] == []
 
 
@@ -67,7 +70,7 @@ def test_no_file_of_tests_that_show_guarantees_is_left_out() -> None:
         }
         assert files, pattern
         left_out += sorted(files - {file for file, _ in NAMED})
-    assert left_out == []
+    assert left_out == [], "name a test of each in a section of tests/evidence.md"
 
 
 def test_no_test_is_named_twice_for_one_guarantee() -> None:

@@ -72,7 +72,7 @@ def test_every_example_is_named_where_it_helps() -> None:
     missing = [
         path.stem for path in programs if not re.search(rf"[/`]{path.stem}\.py\b", text)
     ]
-    assert missing == []
+    assert missing == [], "link or name each in README.md or a page of docs"
 
 
 def test_every_document_is_reachable_from_the_readme() -> None:
