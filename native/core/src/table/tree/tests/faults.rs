@@ -203,3 +203,31 @@ fn a_failed_removal_is_repeated() {
     assert_eq!(world.tree.stats().obsolete, 0);
     world.check_whole();
 }
+
+#[test]
+fn a_failed_creation_can_be_repeated_or_opened() {
+    for kind in KINDS.into_iter().chain([OpKind::CreateDir]) {
+        for nth in 0..12 {
+            for landed in LANDED {
+                let faults = FaultVfs::new(Arc::new(MemoryVfs::untraced()));
+                let rule = Rule::fail(kind, Fault::Io).after(nth).once();
+                faults.add(rule.landing(landed));
+                let vfs: Arc<dyn Vfs> = Arc::new(faults.clone());
+                let create = || World::create(Arc::clone(&vfs), TINY);
+                let world = create().or_else(|_| {
+                    faults.clear();
+                    create()
+                });
+                let world = match world {
+                    // The first attempt came to its end, only its answer was lost.
+                    Err(Error::AlreadyExists { .. }) => World::open(Arc::clone(&vfs), TINY, &[]),
+                    world => world,
+                };
+                faults.clear();
+                let mut world = world.unwrap().reopen();
+                world.flushed("ab", b"payload");
+                world.check_whole();
+            }
+        }
+    }
+}
