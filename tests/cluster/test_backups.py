@@ -136,6 +136,7 @@ def test_a_cluster_comes_back_as_a_directory(
     with braidlog.connect(cluster.seeds) as client:
         many = client.create_log("many", streams=4)
         fill(many, 200)
+        many.append(None, key=b"k3", headers={"h": None})
         many.trim(before=11)
         many.cursor("c").commit(50)
         single = client.create_log("single")
@@ -152,7 +153,8 @@ def test_a_cluster_comes_back_as_a_directory(
         found = store.log("single")
         assert found.next_sequence(PRODUCER) == 4
         assert found.append(b"b", producer=PRODUCER, sequence=2) == 2
-        assert store.log("many").append(b"more") == 201
+        assert store.log("many")[201].value is None
+        assert store.log("many").append(b"more") == 202
 
 
 def test_a_directory_becomes_a_cluster_and_a_directory_again(tmp_path: Path) -> None:

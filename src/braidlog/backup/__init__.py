@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 from braidlog.backup import run as _run
 from braidlog.backup.layout import Backup
 from braidlog.backup.place import PlaceLike, place_of
-from braidlog.backup.restore import (
+from braidlog.backup.restored import (
     Finding,
     Progress,
     Restored,
     Verified,
     restore_directory,
 )
-from braidlog.backup.restore import verify as _verify
+from braidlog.backup.restored import verify as _verify
 from braidlog.errors import NotFoundError
 from braidlog.paths import StrPath, local_path
 

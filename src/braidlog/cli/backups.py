@@ -20,7 +20,7 @@ from braidlog.cli.terminal.progress import meter
 from braidlog.cli.terminal.text import clock, counted, human_bytes
 
 if TYPE_CHECKING:
-    from braidlog.backup.restore import Restored
+    from braidlog.backup.restored import Restored
 
 
 @click.group(cls=group_of(PlainCommand))

@@ -29,7 +29,7 @@ from typing import Any, Final
 from braidlog import _native, durable
 from braidlog.backup.layout import Backup, BackupLog, BackupPart, BackupStream
 from braidlog.backup.place import Place
-from braidlog.backup.restore import ENTRY_BYTES, Restored, read_part
+from braidlog.backup.restored import ENTRY_BYTES, Restored, read_part
 from braidlog.client.connection.routing import KEY_STREAMS
 from braidlog.errors import (
     AlreadyExistsError,
