@@ -90,3 +90,10 @@ pub const TABLE_CACHE_BYTES_DEFAULT: usize = 128 << 20;
 /// Runs of which the file is kept open: a table of a hundred GiB has more of them than a process has
 /// descriptors.
 pub const RUN_FILES_OPEN_MAX: usize = 256;
+
+/// Bytes that all memory levels of a table may have before they are flushed, unless a caller chooses: as much of the log
+/// is applied again after a kill.
+pub const TABLE_MEMORY_BYTES_DEFAULT: usize = 64 << 20;
+
+/// Records that a table or an index lists of those it could not take in; all are counted.
+pub const TABLE_REFUSALS_LISTED_MAX: usize = 100;

@@ -14,4 +14,6 @@ pub mod entry;
 pub mod memory;
 pub mod order;
 pub mod run;
+#[allow(clippy::module_inception, reason = "the type that the folder is about")]
+pub mod table;
 pub mod tree;

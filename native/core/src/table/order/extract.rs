@@ -5,7 +5,6 @@ use jiter::{Jiter, JiterResult, Peek};
 use super::pointer::Node;
 use super::scalar::{Kind, Plain};
 use super::spec::{IndexSpec, Source};
-use crate::batch::Headers;
 use crate::limits::TABLE_KEY_BYTES_MAX;
 
 /// What became of a record in an index.
@@ -79,11 +78,11 @@ impl Extractor {
     }
 
     /// Tell `each` the number of every index and what becomes of a record with this key in it.
-    pub fn extract(
+    pub fn extract<'r>(
         &mut self,
         key: &[u8],
         value: &[u8],
-        headers: &Headers<'_>,
+        headers: &(impl Iterator<Item = (&'r str, Option<&'r [u8]>)> + Clone),
         mut each: impl FnMut(usize, Outcome<'_>),
     ) {
         let is_json = self.found.is_empty() || self.read_json(value);
@@ -110,11 +109,11 @@ impl Extractor {
         }
     }
 
-    fn put_fields(
+    fn put_fields<'r>(
         &self,
         index: usize,
         value: &[u8],
-        headers: &Headers<'_>,
+        headers: &(impl Iterator<Item = (&'r str, Option<&'r [u8]>)> + Clone),
         out: &mut Vec<u8>,
     ) -> Put {
         let fields = self.specs[index].fields().iter().zip(&self.slots[index]);

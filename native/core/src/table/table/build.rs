@@ -1,0 +1,339 @@
+//! Building an index of a table that has records already.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::counters::{IndexCounters, Refusals};
+use super::follow::Applier;
+use super::open::{IndexDefinition, TableDefinition, create_index};
+use super::table::{Index, OnRefusal, Table};
+use crate::codec::{Put, Take};
+use crate::error::{Error, Result};
+use crate::limits::TABLE_PAYLOAD_BYTES_MAX;
+use crate::table::entry::{Direction, Entries, Entry};
+use crate::table::memory::Piece;
+use crate::table::order::{Extractor, Outcome};
+use crate::table::run::RunCache;
+use crate::table::tree::{Tombstones, Tree};
+use crate::wal::Position;
+use crate::wal::StreamView;
+use crate::wal::View;
+
+use super::payload::Payload;
+
+/// Bytes of index entries that become one run.
+const CHUNK_BYTES: usize = 32 << 20;
+
+/// Fewest records of a chunk, so that chunks never use up the positions below the base.
+const CHUNK_RECORDS_MIN: u64 = 2;
+
+/// Bytes of the log that a built index applies by itself at a time.
+const PIECE_BYTES: usize = 4 << 20;
+
+/// What stands beside the chunks of a building: everything up to a key is there.
+struct Mark {
+    key: Vec<u8>,
+    refused: Refusals,
+}
+
+impl Mark {
+    fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        out.put_bytes(&self.key);
+        self.refused.encode(&mut out);
+        out
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Self> {
+        let mut take = Take::new("mark of an index building", bytes);
+        let mark = Self {
+            key: take.bytes()?.to_vec(),
+            refused: Refusals::decode(&mut take)?,
+        };
+        take.finish()?;
+        Ok(mark)
+    }
+}
+
+impl Table {
+    /// Begin to build an index. Its base is a position of the table that still can be read, or its start.
+    ///
+    /// # Errors
+    /// [`Error::AlreadyExists`] for a name or tree that the table has.
+    pub fn begin_index(
+        &self,
+        table: &TableDefinition,
+        definition: &IndexDefinition,
+        cache: &Arc<RunCache>,
+    ) -> Result<Arc<Index>> {
+        let mut building = self.building.lock();
+        let indexes = self.indexes.load();
+        let mut all = indexes.iter().chain(building.iter());
+        if all.any(|index| index.name == definition.name || index.id == definition.tree) {
+            return Err(Error::AlreadyExists {
+                what: format!("index {:?}", definition.name),
+            });
+        }
+        let tree = create_index(
+            &self.vfs,
+            &self.dir,
+            table,
+            definition,
+            &self.options,
+            cache,
+        )?;
+        let index = Arc::new(Index {
+            id: definition.tree,
+            name: definition.name.clone(),
+            spec: definition.spec.clone(),
+            on_refusal: definition.on_refusal,
+            base: definition.base,
+            counted: Mutex::new(IndexCounters {
+                position: tree.flushed(),
+                ..IndexCounters::default()
+            }),
+            tree,
+        });
+        building.push(Arc::clone(&index));
+        Ok(index)
+    }
+
+    /// Give an index up, or drop it: it is not followed any more. Its files are left to whoever collects orphans.
+    pub fn drop_index(&self, name: &str) -> Result<()> {
+        // Nothing is applied meanwhile.
+        let _alone = self.following.lock();
+        let mut building = self.building.lock();
+        let mut indexes = Vec::clone(&self.indexes.load());
+        let before = building.len() + indexes.len();
+        for list in [&mut *building, &mut indexes] {
+            for index in list.iter().filter(|index| index.name == name) {
+                index.tree.abandon();
+            }
+            list.retain(|index| index.name != name);
+        }
+        if building.len() + indexes.len() == before {
+            return Err(Error::NotFound {
+                what: format!("index {name:?}"),
+            });
+        }
+        self.indexes.store(Arc::new(indexes));
+        Ok(())
+    }
+
+    /// Build an index: read what the table had at its base, then what the log has behind it. When this returns it can be read.
+    /// `progress` is told how many records were read, and says whether to go on; an interrupted building goes on where it was.
+    ///
+    /// # Errors
+    /// [`Error::Closed`] if `progress` said to stop; [`Error::InvalidArgument`] if a record cannot be in an index that must
+    /// not be incomplete; those of reading and writing.
+    pub fn build_index(
+        &self,
+        name: &str,
+        view: &View,
+        stream: &StreamView,
+        progress: &mut dyn FnMut(u64) -> bool,
+    ) -> Result<()> {
+        let found = self
+            .building
+            .lock()
+            .iter()
+            .find(|index| index.name == name)
+            .cloned();
+        let Some(index) = found else {
+            return self.index(name).map(|_| ());
+        };
+        if !index.is_built() {
+            self.backfill(&index, progress)?;
+        }
+        self.catch_up_index(&index, view, stream)?;
+        self.save_counters(true)
+    }
+
+    /// Apply what the table had at the base of the index.
+    fn backfill(&self, index: &Index, progress: &mut dyn FnMut(u64) -> bool) -> Result<()> {
+        let base = index.base;
+        let _hold = self.primary.hold(base)?;
+        let mut mark = read_mark(index)?;
+        let mut extractor = Extractor::new(vec![index.spec.clone()]);
+        let begin = mark.as_ref().map(|mark| [&mark.key[..], &[0]].concat());
+        let primary = self.primary.snapshot();
+        let mut entries = primary.entries(
+            begin.as_deref(),
+            None,
+            Direction::Forward,
+            base,
+            Tombstones::Hidden,
+        )?;
+        let mut refused = mark.take().map(|mark| mark.refused).unwrap_or_default();
+        let mut number = index.tree.applied();
+        let (mut piece, mut in_chunk, mut read) = (Piece::new(), 0, 0);
+        let mut last = Vec::new();
+        while entries.advance()? {
+            let entry = entries.entry();
+            let payload = Payload::decode(entry.payload.unwrap_or_default())?;
+            put(
+                &mut extractor,
+                &entry,
+                &payload,
+                number + 1,
+                &mut piece,
+                &mut refused,
+            )?;
+            (in_chunk, read) = (in_chunk + 1, read + 1);
+            last.clear();
+            last.extend_from_slice(entry.key);
+            refuse(index, &refused)?;
+            if piece.bytes() >= CHUNK_BYTES && in_chunk >= CHUNK_RECORDS_MIN {
+                number += 1;
+                let key = entry.key.to_vec();
+                flush_chunk(
+                    index,
+                    std::mem::take(&mut piece),
+                    number,
+                    &Mark {
+                        key,
+                        refused: refused.clone(),
+                    },
+                )?;
+                in_chunk = 0;
+                if !progress(read) {
+                    return Err(Error::Closed);
+                }
+            }
+        }
+        // The last chunk takes the tree to the base, which says that all is there. There is room for its number, and
+        // none is needed where nothing was there.
+        if number < base {
+            let mark = Mark {
+                key: last,
+                refused: refused.clone(),
+            };
+            piece.push(&Entry {
+                key: &[],
+                position: number + 1,
+                payload: Some(&mark.encode()),
+            })?;
+            index.tree.apply(piece, base)?;
+            index.tree.flush()?;
+        }
+        *index.counted.lock() = IndexCounters {
+            position: base,
+            refused,
+        };
+        progress(read);
+        Ok(())
+    }
+
+    /// Let a built index apply what the log has behind its base, and then follow the log with the table.
+    fn catch_up_index(&self, index: &Arc<Index>, view: &View, stream: &StreamView) -> Result<()> {
+        let mut place = Position::default();
+        loop {
+            let end = self.position() + 1;
+            let from = index.tree.applied() + 1;
+            if from >= end {
+                let _alone = self.following.lock();
+                if index.tree.applied() < self.position() {
+                    continue;
+                }
+                let mut building = self.building.lock();
+                building.retain(|other| other.id != index.id);
+                let mut indexes = Vec::clone(&self.indexes.load());
+                indexes.push(Arc::clone(index));
+                self.indexes.store(Arc::new(indexes));
+                return Ok(());
+            }
+            let mut extractor = Extractor::new(vec![index.spec.clone()]);
+            let batches = view.read(stream, from, end, PIECE_BYTES, &mut place)?;
+            let only = std::iter::once(index.as_ref());
+            let mut applier = Applier::new(&self.options.deletes, None, only, &mut extractor);
+            let mut last = from - 1;
+            for batch in &batches {
+                applier.batch(batch)?;
+                last = batch.next() - 1;
+            }
+            applier.apply(last)?;
+            refuse(index, &index.refused())?;
+            if index.tree.memory_bytes() >= CHUNK_BYTES {
+                index.tree.flush()?;
+            }
+        }
+    }
+}
+
+/// Up to where a building was flushed that was interrupted.
+fn read_mark(index: &Index) -> Result<Option<Mark>> {
+    let applied = index.tree.applied();
+    let hit = index.tree.snapshot().get(&[], applied)?;
+    hit.and_then(|hit| hit.payload().map(Mark::decode))
+        .transpose()
+}
+
+/// What a building had to refuse, as far as it was flushed.
+pub(super) fn refused_at_base(tree: &Tree) -> Result<Refusals> {
+    let hit = tree.snapshot().get(&[], tree.applied())?;
+    let mark = hit.and_then(|hit| hit.payload().map(Mark::decode));
+    Ok(mark
+        .transpose()?
+        .map(|mark| mark.refused)
+        .unwrap_or_default())
+}
+
+/// Put the entry of one record into a chunk.
+fn put(
+    extractor: &mut Extractor,
+    entry: &Entry<'_>,
+    payload: &Payload<'_>,
+    number: u64,
+    piece: &mut Piece,
+    refused: &mut Refusals,
+) -> Result<()> {
+    let Some(value) = payload.value else {
+        return Ok(());
+    };
+    let position = entry.position;
+    let mut result = Ok(());
+    extractor.extract(
+        entry.key,
+        value,
+        &payload.headers,
+        |_, outcome| match outcome {
+            Outcome::Key(key) => {
+                result = piece.push(&Entry {
+                    key,
+                    position: number,
+                    payload: Some(&position.to_le_bytes()),
+                });
+            }
+            Outcome::Absent => {}
+            Outcome::Refused(reason) => refused.note(position, reason),
+        },
+    );
+    result
+}
+
+fn refuse(index: &Index, refused: &Refusals) -> Result<()> {
+    match (index.on_refusal, refused.first.first()) {
+        (OnRefusal::Refuse, Some((position, reason))) => Err(Error::InvalidArgument(format!(
+            "index {:?} cannot be built: position {position}: {reason}",
+            index.name
+        ))),
+        _ => Ok(()),
+    }
+}
+
+fn flush_chunk(index: &Index, mut piece: Piece, number: u64, mark: &Mark) -> Result<()> {
+    let mark = mark.encode();
+    debug_assert!(
+        mark.len() <= TABLE_PAYLOAD_BYTES_MAX,
+        "a key and a bounded list"
+    );
+    piece.push(&Entry {
+        key: &[],
+        position: number,
+        payload: Some(&mark),
+    })?;
+    index.tree.apply(piece, number)?;
+    index.tree.flush()?;
+    Ok(())
+}

@@ -1,0 +1,178 @@
+//! What a table counted, and the file that keeps it over restarts: `COUNTERS`.
+//!
+//! ```text
+//!  0  u32   magic "BRTC"      4  u32  format version (1)
+//!  8  u128  table id
+//! 24  u64   position: everything up to it is counted
+//! 32  u64   records
+//! 40  refusals without key, with too long a key, lost: three `refusals`
+//! ..  u32   indexes, each: u128 tree id, u64 position, refusals
+//! ..  u32   CRC32C of everything before
+//!
+//! refusals: u64 count, u32 number, each: u64 position, text reason
+//! ```
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use crate::codec::{Put, Take};
+use crate::error::{Error, Result};
+use crate::limits::TABLE_REFUSALS_LISTED_MAX;
+use crate::vfs::Vfs;
+
+/// Name of the file.
+pub(super) const COUNTERS: &str = "COUNTERS";
+
+const MAGIC: u32 = u32::from_le_bytes(*b"BRTC");
+const FORMAT: u32 = 1;
+const BYTES_MAX: u64 = 64 << 20;
+
+/// Records that could not be taken in: how many, and the first of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Refusals {
+    /// How many there are.
+    pub count: u64,
+    /// Position of each of the first ones, and why.
+    pub first: Vec<(u64, String)>,
+}
+
+impl Refusals {
+    /// Count one.
+    pub(super) fn note(&mut self, position: u64, reason: &str) {
+        self.count += 1;
+        if self.first.len() < TABLE_REFUSALS_LISTED_MAX {
+            self.first.push((position, reason.into()));
+        }
+    }
+
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        out.put_u64(self.count);
+        out.put_u32(self.first.len() as u32);
+        for (position, reason) in &self.first {
+            out.put_u64(*position);
+            out.put_bytes(reason.as_bytes());
+        }
+    }
+
+    pub(super) fn decode(take: &mut Take) -> Result<Self> {
+        let count = take.u64()?;
+        let listed = take.count(12)?;
+        let mut first = Vec::with_capacity(listed);
+        for _ in 0..listed {
+            first.push((take.u64()?, take.string()?));
+        }
+        Ok(Self { count, first })
+    }
+}
+
+/// What a table counted of the log up to a position.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Everything up to it is counted.
+    pub position: u64,
+    /// Records, those included that are not in the table.
+    pub records: u64,
+    /// Records without a key.
+    pub without_key: Refusals,
+    /// Records whose key is longer than that of a table may be.
+    pub long_keys: Refusals,
+    /// Records that a repair of the log could not save.
+    pub lost: Refusals,
+}
+
+/// What an index counted, up to a position.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct IndexCounters {
+    pub(super) position: u64,
+    pub(super) refused: Refusals,
+}
+
+/// All of it, by tree.
+pub(super) type Saved = (Counters, BTreeMap<u128, IndexCounters>);
+
+pub(super) fn save(
+    vfs: &dyn Vfs,
+    dir: &Path,
+    table: u128,
+    (counters, indexes): &Saved,
+) -> Result<()> {
+    let mut out = Vec::new();
+    out.put_u32(MAGIC);
+    out.put_u32(FORMAT);
+    out.put_u128(table);
+    out.put_u64(counters.position);
+    out.put_u64(counters.records);
+    for refusals in [&counters.without_key, &counters.long_keys, &counters.lost] {
+        refusals.encode(&mut out);
+    }
+    out.put_u32(indexes.len() as u32);
+    for (tree, index) in indexes {
+        out.put_u128(*tree);
+        out.put_u64(index.position);
+        index.refused.encode(&mut out);
+    }
+    let checksum = crc32c::crc32c(&out);
+    out.put_u32(checksum);
+    vfs.replace(&dir.join(COUNTERS), &out)
+}
+
+/// What was saved; nothing if it never was.
+pub(super) fn load(vfs: &dyn Vfs, dir: &Path, table: u128) -> Result<Option<Saved>> {
+    let path = dir.join(COUNTERS);
+    if !vfs.exists(&path)? {
+        return Ok(None);
+    }
+    let bytes = vfs.read(&path, BYTES_MAX)?;
+    let corrupt = |reason: String| Error::corrupt(&path, 0, reason);
+    let Some((body, checksum)) = bytes.split_last_chunk::<4>() else {
+        return Err(corrupt("shorter than its checksum".into()));
+    };
+    if *checksum != crc32c::crc32c(body).to_le_bytes() {
+        return Err(corrupt("checksum does not match".into()));
+    }
+    let mut take = Take::new(COUNTERS, body);
+    let (magic, found, id) = (take.u32()?, take.u32()?, take.u128()?);
+    if magic != MAGIC {
+        let what = "file of counters";
+        return Err(Error::Foreign { path, what });
+    }
+    if found > FORMAT {
+        return Err(Error::Newer {
+            path,
+            what: "file of counters",
+            found,
+            supported: FORMAT,
+        });
+    }
+    if id != table {
+        return Err(Error::WrongIdentity {
+            path,
+            what: "table",
+            found: format!("{id:032x}"),
+            expected: format!("{table:032x}"),
+        });
+    }
+    take_saved(&mut take)
+        .and_then(|saved| take.finish().map(|()| Some(saved)))
+        .map_err(|error| corrupt(error.to_string()))
+}
+
+fn take_saved(take: &mut Take) -> Result<Saved> {
+    let counters = Counters {
+        position: take.u64()?,
+        records: take.u64()?,
+        without_key: Refusals::decode(take)?,
+        long_keys: Refusals::decode(take)?,
+        lost: Refusals::decode(take)?,
+    };
+    let mut indexes = BTreeMap::new();
+    for _ in 0..take.count(36)? {
+        let tree = take.u128()?;
+        let index = IndexCounters {
+            position: take.u64()?,
+            refused: Refusals::decode(take)?,
+        };
+        indexes.insert(tree, index);
+    }
+    Ok((counters, indexes))
+}

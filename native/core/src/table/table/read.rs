@@ -1,0 +1,292 @@
+//! Reading a table.
+
+use std::sync::Arc;
+
+use super::payload::Payload;
+use super::table::{Index, OnRefusal, Table};
+use crate::error::{Error, Result};
+use crate::table::entry::{Direction, Entries};
+use crate::table::tree::{Hit, Snapshot, Tombstones, Versions, Visible};
+
+/// Times that the trees may change while they are looked at one after the other.
+const ATTEMPTS: usize = 100;
+
+/// A table as of one position. It needs no lock, and what it needs stays there while it lives.
+#[derive(Clone)]
+pub struct TableSnapshot {
+    position: u64,
+    floor: u64,
+    primary: Snapshot,
+    indexes: Vec<(Arc<Index>, Snapshot)>,
+}
+
+/// A record that was found, without a copy.
+pub struct Row {
+    hit: Hit,
+}
+
+impl Row {
+    /// Its key.
+    pub fn key(&self) -> &[u8] {
+        self.hit.entry().key
+    }
+
+    /// Its position in the log.
+    pub fn position(&self) -> u64 {
+        self.hit.position()
+    }
+
+    /// The rest of it.
+    ///
+    /// # Errors
+    /// [`Error::Malformed`] if the bytes are no record, which their checksum does not allow.
+    pub fn payload(&self) -> Result<Payload<'_>> {
+        Payload::decode(self.hit.payload().unwrap_or_default())
+    }
+}
+
+impl Table {
+    /// The newest record of a key; none if there is none, or it was deleted.
+    pub fn get(&self, key: &[u8]) -> Result<Option<Row>> {
+        let primary = self.primary.snapshot();
+        let hit = primary.get(key, primary.position())?;
+        Ok(hit
+            .filter(|hit| hit.payload().is_some())
+            .map(|hit| Row { hit }))
+    }
+
+    /// The table as of its position.
+    pub fn snapshot(&self) -> Result<TableSnapshot> {
+        for _ in 0..ATTEMPTS {
+            let indexes = self.indexes.load_full();
+            let indexes: Vec<_> = indexes
+                .iter()
+                .map(|index| (Arc::clone(index), index.tree.snapshot()))
+                .collect();
+            let primary = self.primary.snapshot();
+            let of_indexes = indexes.iter().map(|(_, snapshot)| snapshot.position());
+            let position = of_indexes.fold(primary.position(), u64::min);
+            let floors = indexes.iter().map(|(_, snapshot)| snapshot.floor());
+            let floor = floors.fold(primary.floor(), u64::max);
+            // Between two of them something may have been applied and flushed.
+            if floor <= position {
+                return Ok(TableSnapshot {
+                    position,
+                    floor,
+                    primary,
+                    indexes,
+                });
+            }
+        }
+        Err(Error::Failed {
+            reason: "the trees of the table changed each time that they were looked at".into(),
+        })
+    }
+
+    /// The table as of a position that is applied and not below the floor.
+    ///
+    /// # Errors
+    /// [`Error::Trimmed`] below the floor, [`Error::BeyondEnd`] where nothing is applied yet.
+    pub fn snapshot_at(&self, position: u64) -> Result<TableSnapshot> {
+        let snapshot = self.snapshot()?;
+        snapshot.at(position)
+    }
+}
+
+impl TableSnapshot {
+    /// The same at an earlier position.
+    ///
+    /// # Errors
+    /// [`Error::Trimmed`] below the floor, [`Error::BeyondEnd`] above its own position.
+    pub fn at(mut self, position: u64) -> Result<Self> {
+        if position < self.floor {
+            let first = self.floor;
+            return Err(Error::Trimmed { position, first });
+        }
+        if position > self.position {
+            let next = self.position + 1;
+            return Err(Error::BeyondEnd { position, next });
+        }
+        self.position = position;
+        Ok(self)
+    }
+
+    /// The position that is read.
+    pub fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// Lowest position that it can be read at.
+    pub fn floor(&self) -> u64 {
+        self.floor
+    }
+
+    /// The record of a key; none if there is none, or it was deleted.
+    pub fn get(&self, key: &[u8]) -> Result<Option<Row>> {
+        let hit = self.primary.get(key, self.position)?;
+        Ok(hit
+            .filter(|hit| hit.payload().is_some())
+            .map(|hit| Row { hit }))
+    }
+
+    /// The records of many keys, in their order. They are looked up in the order of the tree, which reads each page once.
+    pub fn get_many<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Row>>> {
+        let mut order: Vec<u32> = (0..keys.len() as u32).collect();
+        order.sort_unstable_by_key(|at| keys[*at as usize].as_ref());
+        let mut rows: Vec<Option<Row>> = Vec::new();
+        rows.resize_with(keys.len(), || None);
+        for at in order {
+            rows[at as usize] = self.get(keys[at as usize].as_ref())?;
+        }
+        Ok(rows)
+    }
+
+    /// Go through the records with keys of `begin..end`; `None` is no bound.
+    pub fn scan(
+        &self,
+        begin: Option<&[u8]>,
+        end: Option<&[u8]>,
+        direction: Direction,
+    ) -> Result<Rows> {
+        let hidden = Tombstones::Hidden;
+        let entries = self
+            .primary
+            .entries(begin, end, direction, self.position, hidden)?;
+        Ok(Rows { entries })
+    }
+
+    /// First keys of the parts that the table's files have, and about how many bytes each: where to divide a scan.
+    pub fn ranges(&self) -> impl Iterator<Item = (&[u8], u64)> {
+        self.primary.ranges()
+    }
+
+    /// Indexes, and each one's tree.
+    pub(super) fn indexes(&self) -> &[(Arc<Index>, Snapshot)] {
+        &self.indexes
+    }
+
+    fn index(&self, name: &str) -> Result<&(Arc<Index>, Snapshot)> {
+        let found = self.indexes.iter().find(|(index, _)| index.name == name);
+        found.ok_or_else(|| Error::NotFound {
+            what: format!("index {name:?} that is built"),
+        })
+    }
+
+    /// Go through the records in the order of an index, with index keys of `begin..end`, as
+    /// [`IndexSpec::encode`](crate::table::order::IndexSpec::encode) makes them.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] if there is no such index, or it is not built; [`Error::Trimmed`] below its base;
+    /// [`Error::InvalidArgument`] if a record could not be in it and it must not be incomplete.
+    pub fn scan_index(
+        &self,
+        name: &str,
+        begin: Option<&[u8]>,
+        end: Option<&[u8]>,
+        direction: Direction,
+    ) -> Result<IndexRows> {
+        let (index, snapshot) = self.index(name)?;
+        if self.position < index.base {
+            let (position, first) = (self.position, index.base);
+            return Err(Error::Trimmed { position, first });
+        }
+        let refused = index.refused();
+        if let (OnRefusal::Refuse, Some((position, reason))) =
+            (index.on_refusal, refused.first.first())
+        {
+            return Err(Error::InvalidArgument(format!(
+                "index {name:?} lacks {} records and must not be incomplete; the first is at position {position}: {reason}",
+                refused.count
+            )));
+        }
+        let hidden = Tombstones::Hidden;
+        let entries = snapshot.entries(begin, end, direction, self.position, hidden)?;
+        Ok(IndexRows {
+            snapshot: self.clone(),
+            index: Arc::clone(index),
+            entries,
+            row: None,
+        })
+    }
+}
+
+/// Goes through records in the order of their keys.
+pub struct Rows {
+    entries: Visible<Versions>,
+}
+
+impl Rows {
+    /// Step to the next record; false behind the last.
+    pub fn advance(&mut self) -> Result<bool> {
+        self.entries.advance()
+    }
+
+    /// The key of the record it stands on.
+    pub fn key(&self) -> &[u8] {
+        self.entries.entry().key
+    }
+
+    /// Its position in the log.
+    pub fn position(&self) -> u64 {
+        self.entries.entry().position
+    }
+
+    /// The rest of it.
+    pub fn payload(&self) -> Result<Payload<'_>> {
+        Payload::decode(self.entries.entry().payload.unwrap_or_default())
+    }
+}
+
+/// Goes through records in the order of an index.
+pub struct IndexRows {
+    snapshot: TableSnapshot,
+    index: Arc<Index>,
+    entries: Visible<Versions>,
+    row: Option<Row>,
+}
+
+impl IndexRows {
+    /// Step to the next record; false behind the last. Entries whose record was replaced or deleted are left out.
+    pub fn advance(&mut self) -> Result<bool> {
+        while self.entries.advance()? {
+            let entry = self.entries.entry();
+            let Some(position) = record_position(entry.position, entry.payload) else {
+                continue;
+            };
+            // Only the mark of a building that was interrupted has an empty key.
+            if entry.key.is_empty() {
+                continue;
+            }
+            let at = self.index.spec.record_key_at(entry.key)?;
+            let row = self.snapshot.get(&entry.key[at..])?;
+            self.row = row.filter(|row| row.position() == position);
+            if self.row.is_some() {
+                return Ok(true);
+            }
+        }
+        self.row = None;
+        Ok(false)
+    }
+
+    /// The index key of the record it stands on: the fields, and then the record's key.
+    pub fn index_key(&self) -> &[u8] {
+        self.entries.entry().key
+    }
+
+    /// The record it stands on.
+    ///
+    /// # Panics
+    /// Panics before the first step and behind the last record.
+    pub fn row(&self) -> &Row {
+        self.row.as_ref().expect("stands on a record")
+    }
+}
+
+/// Position of the record that an index entry is of: its own, or the payload of one that a building made.
+pub(super) fn record_position(position: u64, payload: Option<&[u8]>) -> Option<u64> {
+    let payload = payload?;
+    match payload.first_chunk::<8>() {
+        Some(raw) => Some(u64::from_le_bytes(*raw)),
+        None => Some(position),
+    }
+}
