@@ -24,6 +24,9 @@
     │  │  └─ NotSharedError    let all processes see the same storage
     │  ├─ AlreadyExistsError
     │  ├─ ReadOnlyError
+    │  ├─ LogInUseError        drop the tables first
+    │  ├─ TableCursorError     leave this cursor to its table
+    │  ├─ TablePinError        let the table store the records first
     │  ├─ UnauthorizedError    use another token
     │  ├─ OlderNodesError      upgrade the ``nodes``, then retry
     │  ├─ SequenceGapError     send ``expected`` next
@@ -85,6 +88,7 @@ __all__ = [
     "LockedError",
     "LogError",
     "LogFullError",
+    "LogInUseError",
     "LostRecordsError",
     "MetadataFullError",
     "MissingFileError",
@@ -103,6 +107,8 @@ __all__ = [
     "SequenceExpiredError",
     "SequenceGapError",
     "StoreFailedError",
+    "TableCursorError",
+    "TablePinError",
     "TooLargeError",
     "TrimmedError",
     "UnauthorizedError",
@@ -387,6 +393,31 @@ class OlderNodesError(InvalidArgumentError):
         "records without null values are not affected"
     )
     nodes: tuple[int, ...] = ()
+
+
+class LogInUseError(InvalidArgumentError):
+    """Tables follow the log, so it cannot be deleted."""
+
+    code = 56
+    hint = "Drop the tables first"
+    tables: tuple[str, ...] = ()
+
+
+class TableCursorError(InvalidArgumentError):
+    """The cursor belongs to a table, which moves it by itself."""
+
+    code = 57
+    hint = "Use a cursor of your own; dropping the table deletes this one"
+    table: str = ""
+
+
+class TablePinError(InvalidArgumentError):
+    """A table still needs the records: they are not in its files yet."""
+
+    code = 58
+    hint = "Call `flush` of the table, or drop it, then trim again"
+    table: str = ""
+    position: int = 0
 
 
 class SequenceGapError(InvalidArgumentError):

@@ -8,21 +8,20 @@ purpose: it is the second opinion on what the native core writes.
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from compat.batches import Record, rows
-from compat.layouts import Layouts, Take, crc32c, table
+from compat.layouts import FORMATS, LAYOUTS, Take, crc32c, table
+from compat.samples import check_entry, taken
+from compat.tables import Table, change, table_of
 from compat.windows import note
 
-FORMATS = Path(__file__).parents[2] / "docs" / "formats.md"
 BLOCK = 4096
 PAGE = 4096
 
-LAYOUTS = Layouts.of(FORMATS)
 KINDS = {int(row["kind"]): row["name"] for row in table(FORMATS, "kind", "payload")}
 TAGS = {int(row["tag"]): row for row in table(FORMATS, "tag", "content")}
 
@@ -89,14 +88,17 @@ class Directory:
         self.clean = False
         self.kinds: set[str] = set()
         self.compressions: set[int] = set()
+        self.tables: dict[int, Table] = {}
         self.streams = self._streams()
+        # An older build would let records go that a table needs.
+        assert not self.tables or self.identity["format"] == 3
 
     # -- small files -------------------------------------------------------------
 
     def _identity(self) -> dict[str, Any]:
         data = (self.path / "IDENTITY").read_bytes()
         identity = LAYOUTS.parse("identity", data)
-        assert (magic(identity), identity["format"]) == (b"BRID", 1)
+        assert (magic(identity), identity["format"] in (1, 3)) == (b"BRID", True)
         assert identity["checksum"] == crc32c(data[:44])
         return identity
 
@@ -125,14 +127,19 @@ class Directory:
         assert (side["segment"], side["salt"]) == (segment.number, segment.salt)
         assert side["sealed_bytes"] == head["offset"]
         left = iter(frames)
+        tables, self.tables = self.tables, {}
         streams = self._from_preamble(self._preamble(left))
         for frame in left:
             self._fold(streams, frame)
-        state = LAYOUTS.parse("preamble", data[begin:middle])
+        folded_tables, self.tables = self.tables, tables
+        state = _state(data[begin:middle])
         stored = {each["number"]: each for each in state["streams"]}
         for name in ("low", "next"):
             folded = {number: item.state[name] for number, item in streams.items()}
             assert {number: each[name] for number, each in stored.items()} == folded
+        assert folded_tables == {
+            each["table"]["table_id"]: table_of(each) for each in state["tables"]
+        }
         return head, state
 
     # -- manifest ----------------------------------------------------------------
@@ -283,7 +290,7 @@ class Directory:
             assert frame.kind == "preamble"
             state += frame.payload
             if not frame.header["flags"] & 1:
-                return LAYOUTS.parse("preamble", state)
+                return _state(state)
         raise AssertionError("no preamble")
 
     def _streams(self) -> dict[int, Stream]:
@@ -318,6 +325,8 @@ class Directory:
             state = states.pop(log["stream"])
             streams[log["stream"]] = self._stream(entry, state)
         assert not states
+        for each in preamble["tables"]:
+            self.tables[each["table"]["table_id"]] = table_of(each)
         return streams
 
     def _stream(self, entry: dict[str, Any], state: dict[str, Any]) -> Stream:
@@ -363,6 +372,16 @@ class Directory:
             case 3:
                 entry = LAYOUTS.parse("catalog_options", payload)
                 streams[by_id[entry["log_id"]]].options = entry["options"]
+            case 5:
+                entry = LAYOUTS.parse("catalog_tables", payload)
+                assert entry["changes"]
+                for each in entry["changes"]:
+                    cursors = change(self.tables, each["change"])
+                    for log_id, name, cursor in cursors:
+                        held = streams[by_id[log_id]].state["cursors"]
+                        held.pop(name, None)
+                        if cursor is not None:
+                            held[name] = cursor
             case other:
                 raise AssertionError(other)
 
@@ -463,48 +482,18 @@ class Directory:
         assert lanes == {stream for stream, moved in data if not moved}
         for entry in entries:
             frames = data[entry["stream"], entry["lane"] > 0]
-            _check_entry(entry, _samples(entry, samples), frames)
+            check_entry(
+                entry, taken(entry, samples), [(f.header, f.offset) for f in frames]
+            )
         assert samples.at == len(samples.data)
 
 
-def _samples(entry: dict[str, int], stored: Take) -> list[dict[str, int]]:
-    """Add up the samples of an entry: the first is its first frame."""
-    samples = [{"delta": 0, "offset": entry["first_offset"]}]
-    for _ in range(entry["samples"] - 1):
-        step, last = LAYOUTS.take("side_sample", stored), samples[-1]
-        assert step["llsn_step"]
-        assert step["offset_step"]
-        samples.append(
-            {
-                "delta": last["delta"] + step["llsn_step"],
-                "offset": last["offset"] + step["offset_step"],
-            }
-        )
-    return samples
-
-
-def _check_entry(
-    entry: dict[str, int], samples: list[dict[str, int]], frames: list[Frame]
-) -> None:
-    frames = [f for f in frames if entry["begin"] <= f.header["llsn"] < entry["end"]]
-    begins = [frame.header["llsn"] for frame in frames]
-    lengths = [frame.header["count"] for frame in frames]
-    dense = zip(pairwise(begins), lengths, strict=False)
-    assert all(after == before + count for (before, after), count in dense)
-    assert entry["flags"] == 2 + (entry["lane"] > 0)
-    assert (entry["begin"], entry["end"]) == (begins[0], begins[-1] + lengths[-1])
-    assert entry["first_offset"] == frames[0].offset
-    assert (entry["last_offset"], entry["last_llsn"]) == (frames[-1].offset, begins[-1])
-    assert entry["frames"] == len(frames)
-    assert entry["bytes"] == sum(frame.header["length"] for frame in frames)
-    assert entry["next_offset"] == frames[-1].end
-    expected: list[dict[str, int]] = []
-    before, sampled = 0, 0
-    for frame in frames:
-        if not expected or before - sampled >= 4096:
-            delta = frame.header["llsn"] - entry["begin"]
-            expected.append({"delta": delta, "offset": frame.offset})
-            sampled = before
-        before += frame.header["length"]
-    assert samples == expected
-    assert entry["bytes_at_sample"] == sampled
+def _state(data: bytes) -> dict[str, Any]:
+    """Parse a preamble; only one with tables has anything behind the streams."""
+    take = Take(data)
+    state = LAYOUTS.take("preamble", take)
+    if take.at == len(data):
+        return state | {"tables": []}
+    rest = LAYOUTS.parse("preamble_tables", data[take.at :])
+    assert rest["tables"]
+    return state | {"tables": rest["tables"]}

@@ -156,3 +156,7 @@ def crc32c(*parts: bytes) -> int:
         for byte in part:
             value = value >> 8 ^ entries[(value ^ byte) & 0xFF]
     return value ^ 0xFFFFFFFF
+
+
+FORMATS = Path(__file__).parents[2] / "docs" / "formats.md"
+LAYOUTS = Layouts.of(FORMATS)

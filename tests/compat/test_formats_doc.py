@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 import braidlog
+from braidlog.store import inspect
 from compat import workload
-from compat.directory import FORMATS, KINDS, LAYOUTS, Directory
-from compat.layouts import crc32c
+from compat.directory import KINDS, Directory
+from compat.layouts import FORMATS, LAYOUTS, crc32c
 
 # Documented for what comes after one stream on one node; no embedded log writes them.
 NOT_YET_WRITTEN = {
@@ -50,6 +51,9 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     with braidlog.open(paths["reopened"]) as node:
         # Nothing is written before a change.
         node.create_log("last")
+    paths["tables"] = base / "tables"
+    workload.write_tables(paths["tables"], crashed=base / "crashed tables")
+    paths["crashed tables"] = base / "crashed tables"
     # With segments of the default length, of which the first file has not all yet.
     paths["short"] = base / "short"
     with braidlog.open(paths["short"]) as node:
@@ -163,6 +167,38 @@ def test_the_checkpoint_is_what_the_frames_add_up_to(path: Path) -> None:
     assert end is not None
     assert head["offset"] <= end
     assert state["streams"]
+
+
+@pytest.mark.parametrize("name", ["tables", "crashed tables"])
+def test_tables_are_where_the_document_says(
+    name: str, written: dict[str, Path]
+) -> None:
+    parsed = Directory(written[name])
+    parsed.checkpoint()
+    seen = {table.name: table for table in inspect.state(written[name]).tables}
+    assert sorted(seen) == ["stock", "stock of 2"]
+    for table in parsed.tables.values():
+        entry, found = table.entry, seen[table.entry["name"]]
+        assert (found.id, found.primary) == (
+            f"{entry['table_id']:032x}",
+            f"{entry['primary_id']:032x}",
+        )
+        assert (found.created, found.start) == (entry["created"], entry["start"])
+        assert found.options == json.loads(entry["options"])
+        [log] = [s for s in parsed.streams.values() if s.name == found.log]
+        pin = log.state["cursors"][f"table:{found.id}"]
+        assert (pin["position"], pin["pin"], pin["lease"]) == (found.pin, 1, 0)
+        assert table.indexes == {
+            index.name: [
+                int(index.tree, 16),
+                index.field,
+                ["building", "active"].index(index.state),
+                index.position,
+            ]
+            for index in found.indexes
+        }
+    pins = {table.name: table.pin for table in seen.values()}
+    assert pins == {"stock": 7, "stock of 2": 11}
 
 
 def test_every_slot_is_listed_and_whole(path: Path) -> None:

@@ -8,7 +8,13 @@ from typing import Any
 import pytest
 
 import braidlog
-from braidlog.errors import LostRecordsError, SequenceGapError
+from braidlog.errors import (
+    LogInUseError,
+    LostRecordsError,
+    SequenceGapError,
+    TableCursorError,
+    TablePinError,
+)
 from braidlog.store import inspect
 from compat.contents import contents
 from compat.directory import Directory
@@ -156,3 +162,41 @@ def test_a_directory_with_a_short_file_is_read_and_grows(tmp_path: Path) -> None
         assert slot.stat().st_size == 4 << 20
     with braidlog.open(tmp_path, read_only=True) as node:
         assert node.log("orders").end == 1541
+
+
+def test_a_directory_with_tables_is_read(tmp_path: Path) -> None:
+    with zipfile.ZipFile(GOLDEN / "tables.zip") as archive:
+        archive.extractall(tmp_path)
+    assert inspect.verify(tmp_path).findings == []
+    stock, copy = inspect.state(tmp_path).tables
+    assert (stock.name, stock.id, stock.start, stock.pin) == (
+        "stock",
+        f"{400:032x}",
+        7,
+        7,
+    )
+    assert [(index.name, index.field, index.state) for index in stock.indexes] == [
+        ("by json:/city", "json:/city", "active"),
+        ("late", "json:/price:float", "active"),
+        ("used", "header:x", "active"),
+    ]
+    assert (copy.name, copy.log, copy.options) == (
+        "stock of 2",
+        "orders",
+        {"history": 9},
+    )
+    assert [(index.name, index.field, index.state) for index in copy.indexes] == [
+        ("by header:city", "header:city", "active"),
+        ("half", "value", "building"),
+    ]
+    with braidlog.open(tmp_path) as node:
+        assert node.log("orders").trim(20) == 7
+        with pytest.raises(LogInUseError, match='"stock", "stock of 2"'):
+            node.delete_log("orders")
+        with pytest.raises(TablePinError, match='table "stock"') as caught:
+            node.log("orders").trim(20, ignore_pins=True)
+        assert (caught.value.table, caught.value.position) == ("stock", 7)
+        pin = node.log("orders").cursor(f"table:{400:032x}")
+        with pytest.raises(TableCursorError) as owned:
+            pin.commit(9)
+        assert owned.value.table == "stock"

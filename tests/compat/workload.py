@@ -2,6 +2,7 @@
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import braidlog
 
@@ -80,6 +81,52 @@ def _fill(node: braidlog.Store) -> None:
     plain.cursor("left").delete()
     plain.append(b"last", timestamp=DAY_US)
     plain.trim(13)
+
+
+def write_tables(directory: Path, *, crashed: Path | None = None) -> None:
+    """Make a directory of two logs whose tables came, changed and went."""
+    with braidlog.open(directory, segment_bytes=SEGMENT_BYTES) as node:
+        orders = node.create_log("orders")
+        other = node.create_log("other")
+        orders.append_many([b"%d" % n for n in range(20)], timestamps=[1] * 20)
+        orders.trim(4)
+        log, start = int(orders.id, 16), orders.first
+        store = node._backend.store
+        options = b'{"history":0}'
+
+        def create(first: int, name: str, *fields: str) -> tuple[Any, ...]:
+            indexes = [
+                (first + 2 + n, f"by {field}", field.encode())
+                for n, field in enumerate(fields)
+            ]
+            return ("create", first, name, log, start, first + 1, options, indexes)
+
+        store.change_tables([create(100, "stock", "json:/city"), create(200, "gone")])
+        late = (100, 300, "late", b"json:/price:float", 10)
+        store.change_tables([("rename", 200, "renamed"), ("build", *late)])
+        given_up = (100, 301, "given up", b"value", 10)
+        store.change_tables([("build", *given_up), ("activate", 100, 300, 12)])
+        store.change_tables([("abort", 100, 301, 12), ("drop", 200)])
+        # So that a preamble has tables, too.
+        other.append_many([b"o" * 1000] * 100, timestamps=[2] * 100)
+        store.change_tables(
+            [
+                ("replace", 100, 400, 7, 401, [402, 403]),
+                create(500, "stock of 2", "value", "header:city"),
+                ("unindex", 500, 502),
+                ("build", 500, 504, "half", b"value", 9),
+                ("options", 500, b'{"history":9}'),
+            ]
+        )
+        store.move_table_pin(500, 11)
+        # What follows the preamble has one of each.
+        again = (400, 600, "again", b"value", 9)
+        store.change_tables([create(700, "short-lived"), ("build", *again)])
+        store.change_tables([("abort", 400, 600, 21), ("rename", 700, "soon gone")])
+        store.change_tables([("build", 400, 601, "used", b"header:x", 9)])
+        store.change_tables([("activate", 400, 601, 21), ("drop", 700)])
+        if crashed is not None:
+            shutil.copytree(directory, crashed)
 
 
 def _compress(node: braidlog.Store) -> None:

@@ -132,9 +132,9 @@ pub enum Error {
         /// The limit.
         max: u64,
     },
-    /// Logs, cursors and producers would not fit the head of a segment; nothing was written.
+    /// Logs, tables, cursors and producers would not fit the head of a segment; nothing was written.
     #[error(
-        "the list of logs, cursors and producers would grow to {size} bytes, more than the {max} that a segment \
+        "the list of logs, tables, cursors and producers would grow to {size} bytes, more than the {max} that a segment \
          of this size can hold"
     )]
     StateFull {
@@ -173,6 +173,34 @@ pub enum Error {
     AlreadyExists {
         /// What exists.
         what: String,
+    },
+    /// The log cannot be deleted while tables follow it.
+    #[error("log {log:?} cannot be deleted: {} {}", follow(tables), list(tables))]
+    LogInUse {
+        /// The log.
+        log: String,
+        /// Names of the tables.
+        tables: Vec<String>,
+    },
+    /// The cursor belongs to a table, and only the table moves it.
+    #[error("cursor {cursor:?} belongs to table {table:?}, which moves it by itself")]
+    TableCursor {
+        /// Name of the cursor.
+        cursor: String,
+        /// Name of the table.
+        table: String,
+    },
+    /// A trim would take records away that a table has not stored in its files.
+    #[error(
+        "the log cannot be trimmed up to {first}: table {table:?} still needs its records from {position} on"
+    )]
+    TablePin {
+        /// First position that would be kept.
+        first: u64,
+        /// Name of the table.
+        table: String,
+        /// First position that the table needs.
+        position: u64,
     },
     /// The epoch is older than the stream's: the caller was fenced.
     #[error("epoch {given} is older than {current}")]
@@ -259,6 +287,19 @@ pub enum Error {
         /// First sequence still known.
         first: u64,
     },
+}
+
+fn follow(tables: &[String]) -> &'static str {
+    if tables.len() == 1 {
+        "it is followed by table"
+    } else {
+        "it is followed by tables"
+    }
+}
+
+fn list(tables: &[String]) -> String {
+    let names: Vec<String> = tables.iter().map(|name| format!("{name:?}")).collect();
+    names.join(", ")
 }
 
 impl Error {

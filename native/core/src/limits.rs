@@ -97,3 +97,15 @@ pub const TABLE_MEMORY_BYTES_DEFAULT: usize = 64 << 20;
 
 /// Records that a table or an index lists of those it could not take in; all are counted.
 pub const TABLE_REFUSALS_LISTED_MAX: usize = 100;
+
+/// Most tables of a directory: each has a cursor, and all of them stand in each preamble.
+pub const TABLES_MAX: usize = 1024;
+
+/// Most indexes of a table: each record is written to all of them.
+pub const TABLE_INDEXES_MAX: usize = 64;
+
+/// Longest description of the field of an index, so that a thousand of them fit a preamble of the default size.
+pub const TABLE_SPEC_BYTES_MAX: usize = 4 << 10;
+
+/// Longest options of a table, for the same reason.
+pub const TABLE_OPTIONS_BYTES_MAX: usize = 16 << 10;

@@ -2,7 +2,7 @@
 
 use braidlog_core::Error;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyDict, PyTuple};
 
 use crate::exit::with_python;
 
@@ -118,12 +118,34 @@ fn build(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
             fields.set_item("first", first)?;
             "SequenceExpiredError"
         }
-        _ => "InvalidArgumentError",
+        other => of_table(other, &fields)?,
     };
     let class = py.import("braidlog.errors")?.getattr(name)?;
     let value = class.call((error.to_string(),), Some(&fields))?;
     hint(error, &value)?;
     Ok(PyErr::from_value(value))
+}
+
+/// The class of an error that tables are the reason of, or else that of a call that makes no sense.
+fn of_table(error: &Error, fields: &Bound<'_, PyDict>) -> PyResult<&'static str> {
+    Ok(match error {
+        Error::LogInUse { tables, .. } => {
+            fields.set_item("tables", PyTuple::new(fields.py(), tables)?)?;
+            "LogInUseError"
+        }
+        Error::TableCursor { table, .. } => {
+            fields.set_item("table", table)?;
+            "TableCursorError"
+        }
+        Error::TablePin {
+            table, position, ..
+        } => {
+            fields.set_item("table", table)?;
+            fields.set_item("position", position)?;
+            "TablePinError"
+        }
+        _ => "InvalidArgumentError",
+    })
 }
 
 /// What to do where it is not what the class says.
@@ -134,7 +156,7 @@ fn hint(error: &Error, value: &Bound<'_, PyAny>) -> PyResult<()> {
     }
     if matches!(error, Error::StateFull { .. }) {
         // That of the class is for records.
-        let hint = "Delete logs or cursors, or make a directory with larger segments";
+        let hint = "Delete logs, tables or cursors, or make a directory with larger segments";
         value.setattr("hint", hint)?;
     }
     Ok(())

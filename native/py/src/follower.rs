@@ -8,6 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 
 use crate::backup::cut_dict;
+use crate::ddl::TableRow;
 use crate::disk::take_disk;
 use crate::entry::{Entry, entries_dict};
 use crate::error::to_py;
@@ -58,6 +59,20 @@ impl Follower {
         let all = |follower: &mut wal::Follower| Ok(follower.with_state(Entry::all));
         let entries = detach(py, || self.follower.with(all)).map_err(to_py)?;
         entries_dict(py, entries)
+    }
+
+    /// All tables of the catalog.
+    fn tables(&self, py: Python<'_>) -> PyResult<Vec<TableRow>> {
+        let all = |follower: &mut wal::Follower| Ok(follower.with_state(TableRow::all));
+        detach(py, || self.follower.with(all)).map_err(to_py)
+    }
+
+    /// One table of the catalog, or `None`.
+    fn table_row(&self, py: Python<'_>, name: &str) -> PyResult<Option<TableRow>> {
+        let one = |follower: &mut wal::Follower| {
+            Ok(follower.with_state(|state| TableRow::of(state, name)))
+        };
+        detach(py, || self.follower.with(one)).map_err(to_py)
     }
 
     /// One log of the state, or `None`.

@@ -13,6 +13,7 @@ mod backup;
 mod bulk;
 mod closing;
 mod columns;
+mod ddl;
 mod disk;
 mod encode;
 mod entry;

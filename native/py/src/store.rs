@@ -1,4 +1,5 @@
 //! The writer: append, wait, administer.
+// One file: the calls of one Python class; what they do is elsewhere.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -15,6 +16,7 @@ use crate::arrow::import_records;
 use crate::bulk::Bulk;
 use crate::closing::Closing;
 use crate::columns::ListColumns;
+use crate::ddl::TableRow;
 use crate::disk::take_disk;
 use crate::entry::{Entry, entries_dict};
 use crate::error::to_py;
@@ -389,6 +391,43 @@ impl Store {
     fn delete_cursor(&self, py: Python<'_>, stream: u32, name: &str) -> PyResult<()> {
         let store = self.check()?;
         detach(py, || store.delete_cursor(stream, name)).map_err(to_py)
+    }
+
+    /// Identity of the node.
+    fn node(&self, py: Python<'_>) -> PyResult<u128> {
+        let store = self.check()?;
+        let identity = detach(py, || store.identity()).map_err(to_py)?;
+        Ok(identity.node)
+    }
+
+    /// Change tables: all of it or nothing; durable on return.
+    fn change_tables(&self, py: Python<'_>, changes: Vec<Bound<'_, PyTuple>>) -> PyResult<()> {
+        let store = self.check()?;
+        let changes = crate::ddl::changes(changes, now())?;
+        detach(py, || store.change_tables(changes)).map_err(to_py)
+    }
+
+    /// All tables of the catalog.
+    fn tables(&self, py: Python<'_>) -> PyResult<Vec<TableRow>> {
+        let store = self.check()?;
+        Ok(detach(py, || store.with_state(TableRow::all)))
+    }
+
+    /// One table of the catalog, or `None`.
+    fn table_row(&self, py: Python<'_>, name: &str) -> PyResult<Option<TableRow>> {
+        let store = self.check()?;
+        Ok(detach(py, || {
+            store.with_state(|state| TableRow::of(state, name))
+        }))
+    }
+
+    /// Say that a table needs nothing below `position` any more; durable on return.
+    fn move_table_pin(&self, py: Python<'_>, table: u128, position: Unsigned) -> PyResult<()> {
+        let store = self.check()?;
+        let group = store
+            .move_table_pin(table, position.0, now())
+            .map_err(to_py)?;
+        wait_group(py, store, group, None).map(|_| ())
     }
 
     fn state<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {

@@ -33,6 +33,7 @@ from braidlog.store.inspection_rows import (
     Finding,
     Frame,
     IndexEntry,
+    IndexState,
     LogState,
     LostRange,
     Producer,
@@ -41,6 +42,7 @@ from braidlog.store.inspection_rows import (
     Sample,
     Segment,
     State,
+    TableState,
     Watermark,
 )
 
@@ -127,12 +129,14 @@ def state(data: Path) -> State:
     row = _native.inspect_state(_existing(data))
     mark = row.pop("watermark")
     logs = [_log(log) for log in row.pop("logs")]
+    tables = [_table(table) for table in row.pop("tables")]
     salvaged = row.pop("salvaged")
     return State(
         **row,
         watermark=Watermark(**mark) if mark else None,
         salvaged=_note(salvaged),
         logs=logs,
+        tables=sorted(tables, key=lambda table: table.name),
     )
 
 
@@ -204,14 +208,42 @@ def _existing(data: Path) -> Path:
 
 
 def _log(row: dict[str, Any]) -> LogState:
-    options = row.pop("options")
+    options = _options(bytes(row.pop("options")))
     producers = [Producer(**producer) for producer in row.pop("producers")]
     cursors = [Cursor(**cursor) for cursor in row.pop("cursors")]
+    return LogState(**row, options=options, producers=producers, cursors=cursors)
+
+
+def _table(row: dict[str, Any]) -> TableState:
+    indexes = [
+        IndexState(
+            index["name"],
+            f"{index['tree']:032x}",
+            bytes(index["spec"]).decode(errors="replace"),
+            "active" if index["active"] else "building",
+            index["position"],
+        )
+        for index in row["indexes"]
+    ]
+    return TableState(
+        name=row["name"],
+        id=f"{row['id']:032x}",
+        log=row["log"],
+        created=row["created"],
+        start=row["start"],
+        pin=row["pin"],
+        primary=f"{row['primary']:032x}",
+        options=_options(bytes(row["options"])),
+        indexes=indexes,
+    )
+
+
+def _options(data: bytes) -> dict[str, Any]:
     try:
-        decoded = json.loads(options or b"{}")
+        decoded = json.loads(data or b"{}")
     except ValueError:
-        decoded = {"undecoded": options.hex()}
-    return LogState(**row, options=decoded, producers=producers, cursors=cursors)
+        decoded = {"undecoded": data.hex()}
+    return dict(decoded)
 
 
 def _note(text: str | None) -> Any:

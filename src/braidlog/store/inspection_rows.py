@@ -166,6 +166,32 @@ class LogState:
 
 
 @dataclass(frozen=True, slots=True)
+class IndexState:
+    """An index of a table: `state` is "building" or "active", since `position`."""
+
+    name: str
+    tree: str
+    field: str
+    state: str
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class TableState:
+    """One table as recovery sees it; it needs its log from `pin` on."""
+
+    name: str
+    id: str
+    log: str
+    created: int
+    start: int
+    pin: int
+    primary: str
+    options: dict[str, Any]
+    indexes: list[IndexState]
+
+
+@dataclass(frozen=True, slots=True)
 class State:
     """What the next open would find.
 
@@ -187,6 +213,7 @@ class State:
     foreign: list[str]
     salvaged: Any
     logs: list[LogState]
+    tables: list[TableState]
 
 
 @dataclass(frozen=True, slots=True)

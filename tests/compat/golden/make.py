@@ -49,6 +49,13 @@ def _write(expected: dict[str, Any], to: Path) -> None:
     to.write_text(text + "\n")
 
 
+def tables() -> None:
+    """Make `tables.zip`: a directory whose format older builds refuse."""
+    with tempfile.TemporaryDirectory() as scratch:
+        workload.write_tables(Path(scratch, "tables"))
+        _pack(Path(scratch, "tables"), Path(__file__).parent / "tables.zip")
+
+
 def _pack(directory: Path, archive: Path) -> None:
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as file:
         for path in sorted(directory.rglob("*")):

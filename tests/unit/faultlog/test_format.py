@@ -5,8 +5,7 @@ from pathlib import Path
 
 from braidlog.faultlog import Configuration
 from braidlog.node.rescue.fault_log import FaultLog
-from compat.directory import FORMATS
-from compat.layouts import Layouts
+from compat.layouts import FORMATS, Layouts
 
 LAYOUTS = Layouts.of(FORMATS)
 MEMBERS = (3, 5, 1 << 40)

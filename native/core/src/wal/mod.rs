@@ -38,6 +38,8 @@ pub use format::order::{ORDER_BYTES_DEFAULT, Orders};
 pub use format::producer::{PRODUCERS_BYTES_MAX, ProducerId, Producers};
 pub use format::state::{Log, State};
 pub use format::stream::Stream;
+pub use format::table_change::{NewIndex, NewTable, Replacement, TableChange, pin_name, pin_of};
+pub use format::tables::{Index, IndexState, Table, Tables};
 pub use format::watermark::Watermark;
 pub use placing::appender::{NewRecord, Sequenced, Ticket};
 pub use placing::bound::RESERVE_SEGMENTS;

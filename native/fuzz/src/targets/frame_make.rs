@@ -2,8 +2,9 @@
 
 use braidlog_core::batch::parse_head;
 use braidlog_core::wal::{
-    Change, CommitContext, Cursor, FLAG_MORE, FRAME_HEADER, FrameHeader, Kind, NewLog, Order,
-    Restart, Seed, State, frame_change, frame_len, parse_frame, seal_frame,
+    Change, CommitContext, Cursor, FLAG_MORE, FRAME_HEADER, FrameHeader, Kind, NewIndex, NewLog,
+    NewTable, Order, Replacement, Restart, Seed, State, Table, TableChange, frame_change,
+    frame_len, parse_frame, pin_name, seal_frame,
 };
 
 use super::batch_make::{self, Size};
@@ -59,6 +60,7 @@ impl<'r> Maker<'r> {
                 0 | 1 => self.create(),
                 2..=8 => self.batch(),
                 9 => self.commit(),
+                10 | 11 => self.tables(),
                 _ => self.other(),
             }
         }
@@ -130,6 +132,94 @@ impl<'r> Maker<'r> {
             options: self.rng.bytes(options),
         };
         self.add_change(&header, &Change::CreateLog(log));
+    }
+
+    /// One frame with one to three changes of tables, or a table's own cursor.
+    fn tables(&mut self) {
+        let header = self.header(Kind::Catalog, 0);
+        let tables: Vec<Table> = self.state.tables.iter().cloned().collect();
+        let changes: Vec<TableChange> = (0..=self.rng.below(3))
+            .filter_map(|_| {
+                if tables.is_empty() || self.rng.one_in(3) {
+                    return self.new_table();
+                }
+                let table = self.rng.pick(&tables).clone();
+                Some(self.table_change(&table))
+            })
+            .collect();
+        self.add_change(&header, &Change::Tables(changes));
+        let table = tables.first().cloned().filter(|_| self.rng.one_in(3));
+        let log = table
+            .as_ref()
+            .and_then(|table| self.state.logs.get(&table.log));
+        if let Some((table, log)) = table.zip(log) {
+            let header = self.header(Kind::Cursor, log.stream);
+            let cursor = Cursor {
+                position: table.start + 1,
+                pin: true,
+                touched: 0,
+                lease: 0,
+            };
+            let change = Change::SetCursor(pin_name(table.id), cursor);
+            self.add_change(&header, &change);
+        }
+    }
+
+    fn new_index(&mut self) -> NewIndex {
+        let spec = self.rng.below(20);
+        NewIndex {
+            tree: self.rng.u64().into(),
+            name: format!("index {}", self.rng.below(5)),
+            spec: self.rng.bytes(spec),
+        }
+    }
+
+    fn new_table(&mut self) -> Option<TableChange> {
+        let logs: Vec<(u128, u32)> = self
+            .state
+            .logs
+            .iter()
+            .map(|(id, log)| (*id, log.stream))
+            .collect();
+        let (log, stream) = *logs.get(self.rng.below(logs.len().max(1)))?;
+        let (options, indexes) = (self.rng.below(20), self.rng.below(3));
+        Some(TableChange::Create(NewTable {
+            id: self.rng.u64().into(),
+            name: format!("table {}", self.rng.below(9)),
+            log,
+            created: self.rng.u32().into(),
+            start: self.state.streams.get(&stream)?.low,
+            primary: self.rng.u64().into(),
+            options: self.rng.bytes(options),
+            indexes: (0..indexes).map(|_| self.new_index()).collect(),
+        }))
+    }
+
+    fn table_change(&mut self, table: &Table) -> TableChange {
+        let id = table.id;
+        let tree = table.indexes.first().map_or(0, |index| index.index.tree);
+        match self.rng.below(8) {
+            0 => TableChange::Drop(id),
+            1 => TableChange::Rename(id, format!("table {}", self.rng.below(9))),
+            2 => TableChange::Build(id, self.new_index(), table.start),
+            3 => TableChange::Activate(id, tree, table.start),
+            4 => TableChange::Abort(id, tree, table.start),
+            5 => TableChange::Unindex(id, tree),
+            6 => TableChange::Replace(
+                id,
+                Replacement {
+                    id: self.rng.u64().into(),
+                    start: table.start,
+                    primary: self.rng.u64().into(),
+                    trees: table
+                        .indexes
+                        .iter()
+                        .map(|_| self.rng.u64().into())
+                        .collect(),
+                },
+            ),
+            _ => TableChange::Options(id, self.rng.bytes(7)),
+        }
     }
 
     fn batch(&mut self) {

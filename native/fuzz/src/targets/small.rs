@@ -30,11 +30,13 @@ impl Target for Identity {
 
     fn generate(&self, rng: &mut Rng) -> Input {
         let id = |rng: &mut Rng| u128::from(rng.u64()) << 64 | u128::from(rng.u64());
+        let tables = rng.within(0..=1) == 1;
         let identity = NodeIdentity {
             node: id(rng),
             wal: id(rng),
             segment_bytes: 4096 * rng.within(16..=1 << 19) as u32,
-            holes: rng.within(0..=1) == 1,
+            holes: tables || rng.within(0..=1) == 1,
+            tables,
         };
         Input::single(identity.encode())
     }

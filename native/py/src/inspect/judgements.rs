@@ -7,6 +7,8 @@ use braidlog_core::wal::salvage::{Loss, Plan};
 use braidlog_core::wal::verify::{self, Report};
 use pyo3::prelude::*;
 
+use crate::ddl::TableRow;
+
 fn text(path: &Path) -> String {
     path.display().to_string()
 }
@@ -27,6 +29,7 @@ pub struct StateRow {
     foreign: Vec<String>,
     salvaged: Option<String>,
     logs: Vec<LogRow>,
+    tables: Vec<TableRow>,
 }
 
 #[derive(IntoPyObject)]
@@ -104,6 +107,7 @@ impl From<core::Condition> for StateRow {
             foreign: names(&seen.foreign),
             salvaged: seen.salvaged,
             logs: seen.logs.into_iter().map(LogRow::from).collect(),
+            tables: TableRow::all(&seen.state),
         }
     }
 }

@@ -65,6 +65,9 @@ _HINTS: dict[type[BaseException], str] = {
     " `braidlog cluster status` shows what is missing",
     errors.NotPrimaryError: "run it again in a moment",
     errors.ConnectionLostError: "check --cluster, and whether the nodes are running",
+    errors.LogInUseError: "drop the tables first, then delete the log",
+    errors.TableCursorError: "use another cursor; this one goes with its table",
+    errors.TablePinError: "flush or drop the table, then trim again",
     errors.MetadataFullError: "delete unused logs or cursors, then run it again",
     errors.SealedError: "`braidlog stream unseal` lets it take appends again",
     errors.UnauthorizedError: "set BRAIDLOG_TOKEN or pass --token-file with a token"

@@ -122,7 +122,7 @@ def manifest(session: Session) -> None:
 
 @inspect.command()
 def state(session: Session) -> None:
-    """Show the catalog, streams, producers and cursors as recovery sees them."""
+    """Show logs, tables, producers and cursors as recovery sees them."""
     from braidlog.store import inspect as files
 
     with session.files():
@@ -134,4 +134,10 @@ def state(session: Session) -> None:
     for log in shown["logs"].values():
         log["cursors"] = {c["name"]: c["position"] for c in log["cursors"]}
         log["producers"] = {p["id"]: p["next_sequence"] for p in log["producers"]}
+    shown["tables"] = {table.pop("name"): table for table in shown["tables"]}
+    for table in shown["tables"].values():
+        table["indexes"] = {
+            index["name"]: f"{index['field']} ({index['state']})"
+            for index in table["indexes"]
+        }
     return facts(session, shown)

@@ -14,8 +14,7 @@ from braidlog.node.rescue.files import digest_of, read_copy, read_seed, write_se
 from braidlog.node.rescue.ring import write_locked
 from braidlog.raft import Base, Entry, HardState, Membership, Stored, Write
 from braidlog.store.node_store import NodeStore
-from compat.directory import FORMATS
-from compat.layouts import Layouts
+from compat.layouts import FORMATS, Layouts
 
 BASE = Base(3, 2, Membership(voters=(1, 2)), b"state")
 SEED = GroupStart(2, 9, (1, 2), True, b"state" * 9)

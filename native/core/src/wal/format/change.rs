@@ -12,6 +12,7 @@
 //!           u8 2 delete: u128 id
 //!           u8 3 options: u128 id, bytes options
 //!           u8 4 restart: u128 id, u64 first LLSN, bytes options, producer windows
+//!           u8 5 tables: see `table_change`
 //! cursor    u8 1 set: bytes name, u64 position, u8 pin, i64 touched (us), u64 lease (us, 0 = for ever)
 //!           u8 2 delete: bytes name
 //! order     u128 log, u64 budget, u64 pending bytes of the stream
@@ -21,6 +22,7 @@ use crate::codec::{Put, Take};
 use crate::error::Result;
 use crate::wal::format::frame::{FrameHeader, Kind};
 use crate::wal::format::producer::{ProducerId, Producers};
+use crate::wal::format::table_change::{TableChange, decode_changes, encode_changes, pin_of};
 
 /// The latest commit a stream has applied (Varlog's commit context).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -114,6 +116,8 @@ pub enum Change {
     AlterLog(u128, Vec<u8>),
     /// A log begins anew, empty, with the frame's stream, epoch and LLSN; its options are replaced.
     Restart(u128, Restart),
+    /// Tables changed: all of this, or nothing.
+    Tables(Vec<TableChange>),
     /// A cursor of the frame's stream was written.
     SetCursor(String, Cursor),
     /// A cursor of the frame's stream was deleted.
@@ -130,10 +134,13 @@ impl Change {
     /// Whether it has to find room in a full log, because it frees some or settles what is there already.
     /// What is only wished for leaves the reserve alone.
     pub fn takes_reserve(&self) -> bool {
-        !matches!(
-            self,
-            Self::CreateLog(_) | Self::AlterLog(..) | Self::Restart(..) | Self::SetCursor(..)
-        )
+        match self {
+            Self::CreateLog(_) | Self::AlterLog(..) | Self::Restart(..) => false,
+            // A table lets go of what it has in files. Nothing else frees the log that it pins.
+            Self::SetCursor(name, _) => pin_of(name).is_some(),
+            Self::Tables(changes) => changes.iter().all(TableChange::settles),
+            _ => true,
+        }
     }
 
     /// The frame kind that carries this change.
@@ -144,9 +151,11 @@ impl Change {
             Self::Rollback => Kind::Rollback,
             Self::Trim => Kind::Trim,
             Self::Epoch => Kind::Epoch,
-            Self::CreateLog(_) | Self::DeleteLog(_) | Self::AlterLog(..) | Self::Restart(..) => {
-                Kind::Catalog
-            }
+            Self::CreateLog(_)
+            | Self::DeleteLog(_)
+            | Self::AlterLog(..)
+            | Self::Restart(..)
+            | Self::Tables(_) => Kind::Catalog,
             Self::SetCursor(..) | Self::DeleteCursor(_) => Kind::Cursor,
             Self::Order(_) => Kind::Order,
             Self::Close => Kind::Close,
@@ -187,6 +196,10 @@ impl Change {
                 out.put_u64(restart.first);
                 out.put_bytes(&restart.options);
                 restart.producers.encode(&mut out);
+            }
+            Self::Tables(changes) => {
+                out.put_u8(5);
+                encode_changes(changes, &mut out);
             }
             Self::SetCursor(name, cursor) => {
                 out.put_u8(1);
@@ -257,6 +270,7 @@ fn decode_catalog(take: &mut Take<'_>) -> Result<Change> {
             };
             Change::Restart(id, restart)
         }
+        5 => Change::Tables(decode_changes(take)?),
         _ => return Err(take.error("unknown catalog operation")),
     })
 }

@@ -14,10 +14,13 @@ use crate::vfs::Vfs;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"BRID");
 
-/// Newest directory format this build reads; that of a directory with declared holes.
-pub const FORMAT: u32 = 2;
+/// Newest directory format this build reads; that of a directory that may have tables.
+pub const FORMAT: u32 = 3;
 
-/// What a directory without declared holes is written as: older builds read it.
+/// That of a directory that may have declared holes, and no tables.
+const FORMAT_HOLES: u32 = 2;
+
+/// What a directory with neither is written as: older builds read it.
 const FORMAT_DENSE: u32 = 1;
 
 /// Name of the file in the node directory.
@@ -34,14 +37,24 @@ pub struct NodeIdentity {
     pub segment_bytes: u32,
     /// Whether there may be declared holes, which older builds cannot read.
     pub holes: bool,
+    /// Whether there may be tables, which older builds do not know; then there may be holes too.
+    pub tables: bool,
 }
 
 impl NodeIdentity {
+    fn format(&self) -> u32 {
+        match (self.tables, self.holes) {
+            (true, _) => FORMAT,
+            (false, true) => FORMAT_HOLES,
+            (false, false) => FORMAT_DENSE,
+        }
+    }
+
     /// The file's content.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         out.put_u32(MAGIC);
-        out.put_u32(if self.holes { FORMAT } else { FORMAT_DENSE });
+        out.put_u32(self.format());
         out.put_u128(self.node);
         out.put_u128(self.wal);
         out.put_u32(self.segment_bytes);
@@ -94,7 +107,8 @@ impl NodeIdentity {
                 node: take.u128()?,
                 wal: take.u128()?,
                 segment_bytes: take.u32()?,
-                holes: format > FORMAT_DENSE,
+                holes: format >= FORMAT_HOLES,
+                tables: format >= FORMAT,
             };
             Ok((identity, take.u32()?))
         };
@@ -127,6 +141,7 @@ mod tests {
             wal: 2,
             segment_bytes,
             holes: false,
+            tables: false,
         };
         identity.encode()
     }

@@ -14,4 +14,7 @@ pub(crate) mod producer;
 pub(crate) mod salt;
 pub(crate) mod state;
 pub(crate) mod stream;
+pub(crate) mod table_change;
+pub(crate) mod table_codec;
+pub(crate) mod tables;
 pub(crate) mod watermark;

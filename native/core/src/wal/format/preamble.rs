@@ -5,6 +5,7 @@
 //! u32 logs, each: u32 stream, bytes (a `create` payload, see `change`)
 //! u32 streams, each: u32 number, u8 explicit commit, u64 low, u64 committed, u64 next, u64 epoch,
 //!     commit context (5 x u64), u32 epochs (u64 epoch, u64 first LLSN), producer windows, u32 cursors
+//! u32 tables, each: see `table_codec`; nothing if there are none
 //! ```
 
 use std::collections::BTreeSet;
@@ -19,6 +20,8 @@ use crate::wal::format::number::{NUMBER_MAX, fits};
 use crate::wal::format::producer::Producers;
 use crate::wal::format::state::{Log, State};
 use crate::wal::format::stream::Stream;
+use crate::wal::format::table_change::{PIN_NAME_BYTES, TableChange};
+use crate::wal::format::tables::Tables;
 
 /// Encoded bytes of a stream without epochs, producers and cursors.
 const STREAM_BYTES: usize = 4 + 1 + 4 * 8 + 5 * 8 + 2 * 4;
@@ -51,7 +54,7 @@ impl State {
             .values()
             .map(|log| LOG_BYTES + log.log.name.len() + log.log.options.len());
         let streams = self.streams.values().map(Stream::encoded_len);
-        12 + logs.sum::<usize>() + streams.sum::<usize>()
+        12 + logs.sum::<usize>() + streams.sum::<usize>() + self.tables.encoded_len()
     }
 
     /// Bytes by which a change makes the encoding longer, at most.
@@ -72,6 +75,13 @@ impl State {
                 Change::AlterLog(id, options) => {
                     let old = self.logs.get(id).map_or(0, |log| log.log.options.len());
                     options.len().saturating_sub(old)
+                }
+                Change::Tables(changes) => {
+                    let pins = |change: &&TableChange| {
+                        matches!(change, TableChange::Create(_) | TableChange::Replace(..))
+                    };
+                    let pins = changes.iter().filter(pins).count();
+                    self.tables.growth(changes) + pins * (CURSOR_BYTES + PIN_NAME_BYTES)
                 }
                 Change::SetCursor(name, _) => match stream {
                     Some(stream) if stream.cursors.contains_key(name) => 0,
@@ -100,6 +110,7 @@ impl State {
         for (number, stream) in &self.streams {
             encode_stream(*number, stream, &mut out);
         }
+        self.tables.encode(&mut out);
         out
     }
 
@@ -144,6 +155,11 @@ impl State {
         let named: BTreeSet<u32> = state.logs.values().map(|log| log.stream).collect();
         if named.len() != state.logs.len() || !named.iter().eq(state.streams.keys()) {
             return Err(take.error("logs and streams do not pair up"));
+        }
+        state.tables = Tables::decode(&mut take, &state)?;
+        // Else a trim could take away what a table has not stored yet.
+        if !state.tables.iter().all(|table| state.is_pinned(table)) {
+            return Err(take.error("a table does not pin its log"));
         }
         take.finish()?;
         Ok(state)

@@ -13,14 +13,17 @@
 //! - `low <= committed <= next` for each stream; `next` is the next LLSN, from 1.
 //! - LLSNs are dense, epochs never fall, stream numbers are never reused.
 //! - Producer windows hold only LLSNs below `next`.
+//! - A table follows a log that is there, and pins it by a cursor that only the table moves.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::error::{Error, Result};
-use crate::wal::format::change::{Change, NewLog, Restart};
+use crate::wal::format::change::{Change, Cursor, NewLog, Restart};
 use crate::wal::format::frame::FrameHeader;
 use crate::wal::format::number::fits;
-use crate::wal::format::stream::{NAME_BYTES_MAX, Stream, check_cursor, fold};
+use crate::wal::format::stream::{CURSORS_MAX, NAME_BYTES_MAX, Stream, check_cursor, fold};
+use crate::wal::format::table_change::{TableChange, pin_name};
+use crate::wal::format::tables::{Logs, Pin, Table, Tables};
 
 /// One log of the catalog.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,6 +43,8 @@ pub struct State {
     pub logs: BTreeMap<u128, Log>,
     /// Streams by number.
     pub streams: BTreeMap<u32, Stream>,
+    /// Tables.
+    pub tables: Tables,
 }
 
 impl Default for State {
@@ -48,6 +53,7 @@ impl Default for State {
             next_stream: 1,
             logs: BTreeMap::new(),
             streams: BTreeMap::new(),
+            tables: Tables::default(),
         }
     }
 }
@@ -78,6 +84,7 @@ impl State {
             Change::SetCursor(_, cursor) => {
                 check_position(cursor.position, self.stream(header.stream)?.next)
             }
+            Change::Trim => self.check_pins(header.stream, header.llsn),
             _ => Ok(()),
         }
     }
@@ -88,7 +95,9 @@ impl State {
         match change {
             Change::Close | Change::Nothing => Ok(()),
             Change::CreateLog(log) => self.check_create(header.stream, log),
-            Change::DeleteLog(id) | Change::AlterLog(id, _) => self.log(*id).map(|_| ()),
+            Change::DeleteLog(id) => self.check_delete(*id),
+            Change::AlterLog(id, _) => self.log(*id).map(|_| ()),
+            Change::Tables(changes) => self.with_changes(changes).map(|_| ()),
             Change::Restart(id, restart) => self.check_restart(header, *id, restart),
             _ => self.check_stream(header, change),
         }
@@ -204,18 +213,28 @@ impl State {
             }
             Change::Trim => stream.check_trim(header.llsn),
             Change::Epoch => stream.check_epoch(header.epoch),
-            Change::SetCursor(name, _) => check_cursor(stream, name),
+            Change::SetCursor(name, cursor) => {
+                check_cursor(stream, name)?;
+                self.check_pin(name, cursor)
+            }
             Change::DeleteCursor(name) if !stream.cursors.contains_key(name) => {
                 Err(Error::NotFound {
                     what: format!("cursor {name:?}"),
                 })
             }
+            Change::DeleteCursor(name) => self.check_own(name),
             _ => Ok(()),
         }
     }
 
     /// Check and fold one change.
     pub fn apply(&mut self, header: &FrameHeader, change: &Change) -> Result<()> {
+        if let Change::Tables(changes) = change {
+            let (tables, pins) = self.with_changes(changes)?;
+            self.tables = tables;
+            self.fold_pins(pins);
+            return Ok(());
+        }
         self.check_applies(header, change)?;
         match change {
             Change::CreateLog(log) => {
@@ -249,6 +268,125 @@ impl State {
             }
         }
         Ok(())
+    }
+}
+
+/// Tables and the cursors by which they pin logs.
+impl State {
+    /// Whether the table has its cursor.
+    pub(super) fn is_pinned(&self, table: &Table) -> bool {
+        let stream = self.logs.get(&table.log).map(|log| log.stream);
+        let stream = stream.and_then(|stream| self.streams.get(&stream));
+        let cursor = stream.and_then(|stream| stream.cursors.get(&pin_name(table.id)));
+        cursor.is_some_and(|cursor| cursor.pin && cursor.lease == 0)
+    }
+
+    /// Forget all tables, and with them their cursors.
+    pub(crate) fn forget_tables(&mut self) {
+        let names: BTreeSet<String> = self.tables.iter().map(|table| pin_name(table.id)).collect();
+        for stream in self.streams.values_mut() {
+            stream.cursors.retain(|name, _| !names.contains(name));
+        }
+        self.tables.clear();
+    }
+
+    /// The table of this name, or [`Error::NotFound`].
+    pub fn table_named(&self, name: &str) -> Result<&Table> {
+        self.tables.named(name).ok_or_else(|| Error::NotFound {
+            what: format!("table {name:?}"),
+        })
+    }
+
+    /// Refuse a cursor that belongs to a table; its name may be any while there is no such table.
+    pub fn check_own(&self, cursor: &str) -> Result<()> {
+        self.tables.pinned_by(cursor).map_or(Ok(()), |table| {
+            Err(Error::TableCursor {
+                cursor: cursor.into(),
+                table: table.name.clone(),
+            })
+        })
+    }
+
+    fn check_pin(&self, name: &str, cursor: &Cursor) -> Result<()> {
+        if cursor.pin && cursor.lease == 0 {
+            Ok(())
+        } else {
+            self.check_own(name)
+        }
+    }
+
+    fn check_delete(&self, id: u128) -> Result<()> {
+        let log = self.log(id)?;
+        let tables = self.tables.followers(id);
+        if tables.is_empty() {
+            return Ok(());
+        }
+        let log = log.log.name.clone();
+        Err(Error::LogInUse { log, tables })
+    }
+
+    /// A trim leaves what a table has not stored in files: nobody else has it.
+    fn check_pins(&self, stream: u32, first: u64) -> Result<()> {
+        if self.tables.is_empty() {
+            return Ok(());
+        }
+        let cursors = self.stream(stream)?.cursors.iter();
+        let held = cursors
+            .filter(|(_, cursor)| cursor.position < first)
+            .find_map(|(name, cursor)| Some((self.tables.pinned_by(name)?, cursor.position)));
+        held.map_or(Ok(()), |(table, position)| {
+            let table = table.name.clone();
+            Err(Error::TablePin {
+                first,
+                table,
+                position,
+            })
+        })
+    }
+
+    /// Tables as the changes leave them, and cursors that come and go with them.
+    fn with_changes(&self, changes: &[TableChange]) -> Result<(Tables, Vec<Pin>)> {
+        let (tables, pins) = self.tables.changed(changes, self)?;
+        let mut counts: BTreeMap<u128, usize> = BTreeMap::new();
+        for (log, name, cursor) in &pins {
+            let stream = self.stream(self.log(*log)?.stream)?;
+            let count = counts.entry(*log).or_insert(stream.cursors.len());
+            if cursor.is_none() {
+                *count -= 1;
+                continue;
+            }
+            *count += 1;
+            if stream.cursors.contains_key(name) {
+                let what = format!("cursor {name:?}");
+                return Err(Error::AlreadyExists { what });
+            }
+            if *count > CURSORS_MAX {
+                let (size, max) = (*count as u64, CURSORS_MAX as u64);
+                let what = "number of cursors";
+                return Err(Error::TooLarge { what, size, max });
+            }
+        }
+        Ok((tables, pins))
+    }
+
+    fn fold_pins(&mut self, pins: Vec<Pin>) {
+        for (log, name, cursor) in pins {
+            let stream = self.logs.get(&log).map(|log| log.stream);
+            let Some(stream) = stream.and_then(|stream| self.streams.get_mut(&stream)) else {
+                continue;
+            };
+            match cursor {
+                Some(cursor) => _ = stream.cursors.insert(name, cursor),
+                None => _ = stream.cursors.remove(&name),
+            }
+        }
+    }
+}
+
+impl Logs for State {
+    fn range(&self, log: u128) -> Result<(u64, u64)> {
+        let stream = self.stream(self.log(log)?.stream)?;
+        Ok((stream.low, stream.next))
     }
 }
 

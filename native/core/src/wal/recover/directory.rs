@@ -113,6 +113,7 @@ pub(super) fn create_identity(
         wal: random(3) << 64 | random(4),
         segment_bytes: options.segment_bytes as u32,
         holes: false,
+        tables: false,
     };
     vfs.replace(&dir.join(IDENTITY), &identity.encode())?;
     Ok(identity)

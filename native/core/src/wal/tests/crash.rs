@@ -9,6 +9,7 @@ use super::oracle::Moment;
 use super::{options, seeds};
 use crate::batch::Compression;
 use crate::vfs::{CrashPolicy, MemoryVfs, Operation, Trace};
+use crate::wal::{NewIndex, NewTable, Replacement, TableChange};
 
 /// Everything a log does, over several segments.
 fn workload() -> Driver {
@@ -43,6 +44,7 @@ fn workload() -> Driver {
             driver.trim(plain, next - 6);
             driver.compress(plain, Compression::None);
         }
+        tables_step(&mut driver, slow, round as u64);
         match round {
             4 => driver.reopen(),
             5 => driver.delete(doomed),
@@ -76,6 +78,56 @@ fn ordered_step(driver: &mut Driver, ordered: u32, round: u64) {
     if round % 4 == 3 {
         driver.trim(ordered, driver.history.get(ordered).committed - 1);
     }
+}
+
+/// Tables of the log "slow" come, change and go; several at once.
+fn tables_step(driver: &mut Driver, slow: u32, round: u64) {
+    let log = u128::from(crc32c::crc32c(b"slow")) + 1;
+    let (id, start) = (u128::from(round) * 100 + 1, driver.history.get(slow).low);
+    let index = |tree, name: &str| NewIndex {
+        tree,
+        name: name.into(),
+        spec: b"value".to_vec(),
+    };
+    let create = |id: u128, name: &str| {
+        TableChange::Create(NewTable {
+            id,
+            name: name.into(),
+            log,
+            created: 3,
+            start,
+            primary: id + 1,
+            options: vec![7; 40],
+            indexes: vec![index(id + 2, "first")],
+        })
+    };
+    let changes = match round {
+        1 => vec![create(id, "a"), create(id + 10, "b")],
+        2 => vec![TableChange::Build(101, index(id, "late"), start)],
+        3 => vec![
+            TableChange::Rename(111, "c".into()),
+            TableChange::Activate(101, 201, start),
+            create(id, "b"),
+        ],
+        6 => vec![TableChange::Replace(
+            101,
+            Replacement {
+                id,
+                start,
+                primary: id + 1,
+                trees: vec![id + 2, id + 3],
+            },
+        )],
+        8 => vec![TableChange::Drop(111), TableChange::Unindex(601, 603)],
+        _ => {
+            if round > 6 {
+                driver.move_table_pin(slow, 601, round);
+                driver.sync();
+            }
+            return;
+        }
+    };
+    driver.change_tables(&changes).unwrap();
 }
 
 /// What a cut had acknowledged, and what had been submitted at most.

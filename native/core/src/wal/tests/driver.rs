@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::vfs::{CrashPolicy, MemoryVfs, Vfs};
 use crate::wal::{
     CommitContext, Cursor, NewLog, NewRecord, OpenReport, Options, ProducerId, Reclaimed, Store,
-    open,
+    TableChange, open, pin_name,
 };
 
 pub struct Driver {
@@ -266,6 +266,31 @@ impl Driver {
         self.history.change(stream, |e| _ = e.cursors.remove(name));
         self.store.delete_cursor(stream, name).unwrap();
         self.ack();
+    }
+
+    /// Change tables. That is acknowledged, and the cursors of their logs come and go with them.
+    pub fn change_tables(&mut self, changes: &[TableChange]) -> Result<()> {
+        let before = self.store.state();
+        self.store.change_tables(changes.to_vec())?;
+        let (tables, pins) = before.tables.changed(changes, &before).unwrap();
+        for (log, name, cursor) in pins {
+            let stream = before.logs[&log].stream;
+            self.history.change(stream, |e| match cursor {
+                Some(cursor) => _ = e.cursors.insert(name, cursor.position),
+                None => _ = e.cursors.remove(&name),
+            });
+        }
+        self.history.change_tables(tables);
+        self.ack();
+        Ok(())
+    }
+
+    pub fn move_table_pin(&mut self, stream: u32, table: u128, position: u64) {
+        self.store.move_table_pin(table, position, 5).unwrap();
+        self.history.change(stream, |e| {
+            let pin = e.cursors.get_mut(&pin_name(table)).unwrap();
+            *pin = position.max(*pin);
+        });
     }
 
     pub fn trim(&mut self, stream: u32, first: u64) {

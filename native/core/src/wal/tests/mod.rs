@@ -30,6 +30,9 @@ mod rollbacks;
 mod salvage;
 mod scrub;
 mod space;
+mod table_model;
+mod table_store;
+mod tables;
 mod verify;
 
 use std::path::Path;

@@ -10,7 +10,7 @@ use crate::batch::Compression;
 use crate::error::Error;
 use crate::index::{CommitPoint, CommitRun};
 use crate::vfs::CrashPolicy;
-use crate::wal::{Follower, Options, Position};
+use crate::wal::{Follower, NewIndex, NewTable, Options, Position, Table, TableChange, pin_of};
 use proptest::prelude::*;
 
 #[derive(Clone, Copy, Debug)]
@@ -22,6 +22,7 @@ enum Step {
     Rollback(u32, u64),
     Cursor(u32, u8, u64),
     Trim(u32, u64),
+    Table(u32, u8),
     Compress(u32, bool),
     Delete(u32),
     Sync,
@@ -54,6 +55,7 @@ fn step() -> impl Strategy<Value = Step> {
         3 => (stream.clone(), 0..9u64).prop_map(|(s, n)| Step::Rollback(s, n)),
         2 => (stream.clone(), 0..3u8, 0..9u64).prop_map(|(s, n, p)| Step::Cursor(s, n, p)),
         5 => (stream.clone(), 0..40u64).prop_map(|(s, n)| Step::Trim(s, n)),
+        3 => (stream.clone(), any::<u8>()).prop_map(|(s, n)| Step::Table(s, n)),
         1 => (stream.clone(), any::<bool>()).prop_map(|(s, c)| Step::Compress(s, c)),
         1 => stream.prop_map(Step::Delete),
         8 => Just(Step::Sync),
@@ -144,11 +146,14 @@ impl Run {
             Step::Trim(stream, left) => {
                 driver.sync();
                 let expected = driver.history.get(stream);
-                driver.trim(
-                    stream,
-                    expected.committed.saturating_sub(left).max(expected.low),
-                );
+                let first = expected.committed.saturating_sub(left).max(expected.low);
+                // No further than tables allow.
+                let pins = expected.cursors.iter();
+                let pins = pins.filter(|(name, _)| pin_of(name).is_some());
+                let pin = pins.map(|(_, position)| *position).min();
+                driver.trim(stream, first.min(pin.unwrap_or(first)).max(expected.low));
             }
+            Step::Table(stream, random) => self.table(stream, random),
             Step::Compress(stream, on) => {
                 let compression = if on {
                     Compression::Zstd
@@ -157,7 +162,10 @@ impl Run {
                 };
                 driver.compress(stream, compression);
             }
-            Step::Delete(stream) => driver.delete(stream),
+            Step::Delete(stream) => {
+                self.drop_tables(stream);
+                self.driver.delete(stream);
+            }
             Step::Sync => driver.sync(),
             Step::Clean(target) => _ = driver.clean(target),
             Step::Reclaim => {
@@ -171,6 +179,66 @@ impl Run {
                 _ = self.driver.kill(policy);
             }
             Step::Look(random) => self.look(random),
+        }
+    }
+
+    /// Create a table, or change the one that there is: drop it, move its pin, or give it another name and more.
+    fn table(&mut self, stream: u32, random: u8) {
+        let state = self.driver.store.state();
+        let logs = state.logs.iter();
+        let log = *logs
+            .clone()
+            .find(|(_, log)| log.stream == stream)
+            .unwrap()
+            .0;
+        self.names += 1;
+        let id = u128::from(self.names) << 40;
+        let index = NewIndex {
+            tree: id + 9,
+            name: format!("index {id}"),
+            spec: vec![random; 9],
+        };
+        let found = state.tables.iter().find(|table| table.log == log);
+        let start = state.streams[&stream].low;
+        let create = TableChange::Create(NewTable {
+            id,
+            name: format!("table {id}"),
+            log,
+            created: 1,
+            start,
+            primary: id + 1,
+            options: Vec::new(),
+            indexes: Vec::new(),
+        });
+        let changes = match (found, random % 5) {
+            (None, _) => vec![create],
+            (Some(table), 0) => vec![TableChange::Drop(table.id), create],
+            (Some(table), 1 | 2) => {
+                let next = self.driver.history.get(stream).next();
+                self.driver.sync();
+                self.driver.move_table_pin(stream, table.id, next);
+                return;
+            }
+            (Some(table), 3) if table.indexes.len() < 3 => vec![
+                TableChange::Rename(table.id, format!("renamed {id}")),
+                TableChange::Build(table.id, index, start),
+                create,
+            ],
+            (Some(table), _) => vec![TableChange::Drop(table.id)],
+        };
+        match self.driver.change_tables(&changes) {
+            Ok(()) | Err(Error::LogFull { .. } | Error::StateFull { .. }) => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    fn drop_tables(&mut self, stream: u32) {
+        let state = self.driver.store.state();
+        let of = |table: &&Table| state.logs[&table.log].stream == stream;
+        let drops = state.tables.iter().filter(of);
+        let drops: Vec<TableChange> = drops.map(|table| TableChange::Drop(table.id)).collect();
+        if !drops.is_empty() {
+            self.driver.change_tables(&drops).unwrap();
         }
     }
 
@@ -289,6 +357,7 @@ proptest! {
                 Step::Rollback(s, n) => Step::Rollback(run.stream(s), n),
                 Step::Cursor(s, n, p) => Step::Cursor(run.stream(s), n, p),
                 Step::Trim(s, n) => Step::Trim(run.stream(s), n),
+                Step::Table(s, n) => Step::Table(run.stream(s), n),
                 Step::Compress(s, c) => Step::Compress(run.stream(s), c),
                 Step::Delete(s) => Step::Delete(run.stream(s)),
                 other => other,

@@ -1,10 +1,10 @@
 //! A dumb model of what a store promises: per stream plain vectors and maps, and every version of them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::{values_back, values_of};
-use crate::wal::{State, Stream, View};
+use crate::wal::{State, Stream, Tables, View, pin_of};
 
 /// One record as it was submitted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -174,15 +174,55 @@ pub fn assert_same(found: &[(u64, Vec<u8>)], expected: &[(u64, &[u8])], context:
 #[derive(Clone, Default)]
 pub struct History {
     versions: BTreeMap<u32, Vec<Option<Arc<Expected>>>>,
+    /// Versions of the tables; nothing says that there never were any.
+    tables: Vec<Arc<Tables>>,
 }
 
-/// How many versions each stream had.
+/// How many versions each stream had, and under 0 the tables.
 pub type Moment = BTreeMap<u32, usize>;
 
 impl History {
     pub fn now(&self) -> Moment {
         let counts = self.versions.iter();
-        counts.map(|(stream, all)| (*stream, all.len())).collect()
+        let counts = counts.map(|(stream, all)| (*stream, all.len()));
+        counts.chain([(0, self.tables.len().max(1))]).collect()
+    }
+
+    pub fn change_tables(&mut self, tables: Tables) {
+        if self.tables.is_empty() {
+            self.tables.push(Arc::default());
+        }
+        self.tables.push(Arc::new(tables));
+    }
+
+    /// The tables as a recovered state has them: some version from the acknowledged one on. All of an entry is there
+    /// or nothing, so no other will do; and each table has its cursor.
+    fn locate_tables(&self, state: &State, acked: &Moment, submitted: &Moment, context: &str) {
+        let first = acked.get(&0).map_or(0, |count| count - 1);
+        let last = submitted.get(&0).copied().unwrap_or(0).max(1);
+        let never = [Arc::default()];
+        let versions = if self.tables.is_empty() {
+            &never[..]
+        } else {
+            &self.tables[..]
+        };
+        assert!(
+            versions[first..last]
+                .iter()
+                .any(|all| **all == state.tables),
+            "{context}: tables are in no acceptable state: {:?}, acknowledged {:?}",
+            state.tables,
+            versions[first]
+        );
+        let cursors = state
+            .streams
+            .values()
+            .flat_map(|stream| stream.cursors.keys());
+        let pins = cursors
+            .filter_map(|name| pin_of(name))
+            .collect::<BTreeSet<u128>>();
+        let tables = state.tables.iter().map(|table| table.id).collect();
+        assert_eq!(pins, tables, "{context}: pins of tables");
     }
 
     pub fn get(&self, stream: u32) -> &Expected {
@@ -218,7 +258,11 @@ impl History {
     /// Every stream as a recovered state has it: some version from the acknowledged one to the one
     /// submitted last. Panics if there is none.
     pub fn locate(&self, state: &State, acked: &Moment, submitted: &Moment, context: &str) -> Self {
-        let mut found = Self::default();
+        self.locate_tables(state, acked, submitted, context);
+        let mut found = Self {
+            tables: vec![Arc::new(state.tables.clone())],
+            ..Self::default()
+        };
         let names: BTreeMap<u32, &str> = state
             .logs
             .values()

@@ -10,16 +10,22 @@ use std::cell::Cell;
 use crate::error::{Error, Result};
 use crate::wal::format::change::{Change, Cursor};
 use crate::wal::write::store::Store;
+use crate::wal::write::tables::check_free;
 
 impl Store {
     /// Write a cursor. Durable once [`Store::wait`] returns for the group.
     pub fn set_cursor(&self, stream: u32, name: &str, cursor: Cursor) -> Result<u64> {
-        self.change(stream, None, 0, &Change::SetCursor(name.into(), cursor))
+        let change = Change::SetCursor(name.into(), cursor);
+        self.change_if(stream, None, &|state| {
+            check_free(state, name)?;
+            Ok(Some((0, Cow::Borrowed(&change))))
+        })
     }
 
     /// Create a cursor at the stream's first position unless there is one; `cursor` says the rest of it.
     pub fn create_cursor(&self, stream: u32, name: &str, cursor: &Cursor) -> Result<u64> {
         self.change_if(stream, None, &|state| {
+            check_free(state, name)?;
             let stream = state.stream(stream)?;
             if stream.cursors.contains_key(name) {
                 return Ok(None);
@@ -41,6 +47,7 @@ impl Store {
     /// Fails with [`Error::NotFound`] if there is none.
     pub fn move_cursor(&self, stream: u32, name: &str, position: u64, touched: i64) -> Result<u64> {
         self.change_if(stream, None, &|state| {
+            state.check_own(name)?;
             let stream = state.stream(stream)?;
             let Some(stored) = stream.cursors.get(name) else {
                 let what = format!("cursor {name:?}");

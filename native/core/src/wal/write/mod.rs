@@ -17,4 +17,5 @@ pub(crate) mod reclaim;
 pub(crate) mod spare;
 pub(crate) mod stats;
 pub(crate) mod store;
+mod tables;
 pub(crate) mod visible;

@@ -62,7 +62,13 @@ fn logs_of(state: &State) -> Vec<LogCut> {
             first: stream.low,
             end: stream.next,
             producers: stream.producers.clone(),
-            cursors: stream.cursors.clone(),
+            // The pin of a table would hold the restored log for ever, because the table is not there.
+            cursors: stream
+                .cursors
+                .iter()
+                .filter(|(name, _)| state.tables.pinned_by(name).is_none())
+                .map(|(name, cursor)| (name.clone(), cursor.clone()))
+                .collect(),
         })
     };
     state.logs.values().filter_map(cut).collect()

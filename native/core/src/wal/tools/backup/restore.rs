@@ -68,6 +68,8 @@ impl Restore {
             wal: random(3) << 64 | random(4),
             segment_bytes: how.segment_bytes,
             holes: false,
+            // A backup has none, nor their pins.
+            tables: false,
         };
         let mut state = State::default();
         let mut ends = BTreeMap::new();

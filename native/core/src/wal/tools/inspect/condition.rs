@@ -44,6 +44,8 @@ pub struct Condition {
     pub identity: Option<NodeIdentity>,
     /// Logs by name.
     pub logs: Vec<LogCondition>,
+    /// What the frames add up to: logs, and the tables that follow them.
+    pub state: State,
     /// Segments in use.
     pub segments: u64,
     /// Newest segment and offset behind its last frame.
@@ -75,7 +77,8 @@ pub fn condition(vfs: &Arc<dyn Vfs>, dir: &Path) -> Result<Condition> {
     let Orphans { files, foreign } = strangers(&**vfs, &survey)?;
     Ok(Condition {
         identity: survey.identity.as_ref().ok().copied().flatten(),
-        logs: logs(fold.state),
+        logs: logs(fold.state.clone()),
+        state: fold.state,
         segments: survey.laps.len() as u64,
         end,
         watermark: survey.watermark,

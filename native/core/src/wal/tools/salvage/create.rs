@@ -46,6 +46,8 @@ pub fn identity(survey: &Survey, holes: bool, entropy: u64) -> Result<NodeIdenti
         wal: random(3) << 64 | random(4),
         segment_bytes,
         holes: holes || known.is_some_and(|identity| identity.holes),
+        // A repair saves none.
+        tables: false,
     })
 }
 

@@ -112,6 +112,12 @@ pub fn decide(survey: &Survey, collected: &Collected, keep: Keep) -> Plan {
         }
     }
     plan.logs.sort_by(|a, b| a.name.cmp(&b.name));
+    for table in state.tables.iter() {
+        plan.guesses.push(format!(
+            "table {:?} is left out: create it again, and it is made of what is left of its log",
+            table.name
+        ));
+    }
     plan.files(survey);
     for place in &collected.places {
         plan.place(place, survey);

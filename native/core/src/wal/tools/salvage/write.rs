@@ -30,6 +30,8 @@ const COMMITS_PER_SYNC: usize = 4096;
 /// Every log as it was, but empty at the first position that is kept.
 pub fn first_state(collected: &Collected, plan: &Plan) -> State {
     let mut state = collected.fold.state.clone();
+    // Their files are not copied, and records that they were made of may be lost.
+    state.forget_tables();
     for log in &plan.logs {
         if let Some(stream) = state.streams.get_mut(&log.stream) {
             let commits = commits(collected, log, stream);
