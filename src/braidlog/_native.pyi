@@ -30,15 +30,22 @@ __all__ = [
     "Replicas",
     "Restore",
     "Store",
+    "Table",
+    "TableBatches",
+    "TableCache",
+    "TableRecords",
+    "TableSnapshot",
     "batch_header",
     "bytes_of",
     "check_part",
+    "create_table_files",
     "digest_records",
     "encode_arrow",
     "encode_batch",
     "encode_pieces",
     "exiting",
     "frame_header",
+    "index_spec",
     "inspect_frames",
     "inspect_index",
     "inspect_manifest",
@@ -171,6 +178,130 @@ class Log:
         producer: Producer | None = None,
         sequence: int | None = None,
     ) -> Pending: ...
+
+# Tree, name, what it is over, whether it must not be incomplete, base.
+_TableIndex = tuple[int, str, str, bool, int]
+# Node, table, primary tree, base, indexes.
+_TableDefinition = tuple[int, int, int, int, list[_TableIndex]]
+
+def index_spec(text: str) -> str: ...
+def create_table_files(
+    log: LogView,
+    directory: str | Path,
+    table: _TableDefinition,
+    cache: TableCache,
+    **keywords: Any,
+) -> None: ...
+
+@final
+class TableCache:
+    def __new__(
+        cls, bytes_max: int | None = None, files_max: int | None = None
+    ) -> Self: ...
+    @property
+    def nbytes(self) -> int: ...
+
+@final
+class Table:
+    @staticmethod
+    def open(
+        log: LogView,
+        directory: str | Path,
+        table: _TableDefinition,
+        cache: TableCache,
+        **keywords: Any,
+    ) -> Table: ...
+    @property
+    def position(self) -> int: ...
+    @property
+    def floor(self) -> int: ...
+    @property
+    def retained(self) -> int: ...
+    @property
+    def memory_bytes(self) -> int: ...
+    def follow(self, end: int | None = None) -> tuple[int, bool]: ...
+    def catch_up(self, end: int | None = None) -> int: ...
+    def get(self, key: Buffer) -> Record | None: ...
+    def snapshot(self, position: int | None = None) -> TableSnapshot: ...
+    def flush(self) -> bool: ...
+    def merge(self) -> bool: ...
+    def compact(self) -> bool: ...
+    def settle(self) -> None: ...
+    def abandon(self) -> None: ...
+    def close(self) -> None: ...
+    def begin_index(self, table: _TableDefinition, index: _TableIndex) -> None: ...
+    def build_index(
+        self, name: str, progress: Callable[[int], object] | None = None
+    ) -> None: ...
+    def drop_index(self, name: str) -> None: ...
+    def indexes(self) -> tuple[list[str], list[str]]: ...
+    def verify(self) -> tuple[int, int]: ...
+    def stats(self) -> dict[str, Any]: ...
+
+@final
+class TableSnapshot:
+    @property
+    def position(self) -> int: ...
+    @property
+    def floor(self) -> int: ...
+    def at(self, position: int) -> TableSnapshot: ...
+    def get(self, key: Buffer) -> Record | None: ...
+    def get_many(self, keys: Iterable[Buffer]) -> list[Record | None]: ...
+    def get_many_arrow(
+        self, keys: Any, columns: list[str] | None = None
+    ) -> ArrowBatch: ...
+    def scan(
+        self,
+        begin: Buffer | None = None,
+        end: Buffer | None = None,
+        prefix: Buffer | None = None,
+        reverse: bool = False,
+        limit: int | None = None,
+    ) -> TableRecords: ...
+    def batches(
+        self,
+        begin: Buffer | None = None,
+        end: Buffer | None = None,
+        prefix: Buffer | None = None,
+        reverse: bool = False,
+        limit: int | None = None,
+        columns: list[str] | None = None,
+    ) -> TableBatches: ...
+    def scan_index(
+        self,
+        name: str,
+        begin: Any = None,
+        end: Any = None,
+        prefix: Any = None,
+        reverse: bool = False,
+        limit: int | None = None,
+    ) -> TableRecords: ...
+    def index_batches(
+        self,
+        name: str,
+        begin: Any = None,
+        end: Any = None,
+        prefix: Any = None,
+        reverse: bool = False,
+        limit: int | None = None,
+        columns: list[str] | None = None,
+    ) -> TableBatches: ...
+    def index_values(
+        self, name: str, limit: int
+    ) -> list[tuple[tuple[Any, ...], bytes]]: ...
+    def ranges(self) -> list[tuple[bytes, int]]: ...
+
+@final
+class TableRecords(Iterator[Record]):
+    def __iter__(self) -> Self: ...
+    def __next__(self) -> Record: ...
+
+@final
+class TableBatches(Iterator[ArrowBatch]):
+    def __iter__(self) -> Self: ...
+    def __next__(self) -> ArrowBatch: ...
+    def __arrow_c_stream__(self, requested_schema: Any | None = None) -> Any: ...
+    def __arrow_c_schema__(self) -> Any: ...
 
 @final
 class Store:

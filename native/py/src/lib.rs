@@ -35,6 +35,7 @@ mod replicas;
 mod scan;
 mod split;
 mod store;
+mod table;
 mod wire;
 
 use pyo3::prelude::*;
@@ -61,6 +62,7 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(wire::frame_header, m)?)?;
     backup::register(m)?;
     inspect::register(m)?;
+    table::register(m)?;
     m.add_function(wrap_pyfunction!(exit::exiting, m)?)?;
     m.add_function(wrap_pyfunction!(log_schema, m)?)?;
     m.add_function(wrap_pyfunction!(encode::batch_header, m)?)?;

@@ -31,6 +31,11 @@ impl LogView {
         Self { reader, cancel }
     }
 
+    /// What it reads by.
+    pub fn reader(&self) -> &Reader {
+        &self.reader
+    }
+
     /// Check a range against what can be read; `None` means the first position and the current end.
     fn bounds(
         &self,

@@ -1,6 +1,7 @@
 //! Records as Python objects: one at a time only where a program asks for them one at a time.
 
 use braidlog_core::batch::{BatchView, Headers, OwnedRecord, RecordRef, filter_key};
+use braidlog_core::table::table::Payload;
 use braidlog_core::wal::{BatchRef, Position, StreamView, View};
 use braidlog_core::{Error, Result};
 use pyo3::prelude::*;
@@ -197,6 +198,34 @@ pub fn owned_object(py: Python<'_>, position: u64, record: &OwnedRecord) -> PyRe
             timestamp: record.timestamp,
             key,
             value,
+            headers,
+        },
+    )
+}
+
+/// The Python object of a record of a table.
+pub fn row_object(
+    py: Python<'_>,
+    position: u64,
+    key: &[u8],
+    payload: Payload<'_>,
+) -> PyResult<Py<Record>> {
+    let headers = if payload.headers.len() == 0 {
+        None
+    } else {
+        let pairs: Vec<_> = payload
+            .headers
+            .map(|(name, value)| (name, value.map(|value| PyBytes::new(py, value))))
+            .collect();
+        Some(PyTuple::new(py, pairs)?.unbind())
+    };
+    Py::new(
+        py,
+        Record {
+            position,
+            timestamp: payload.timestamp,
+            key: Some(PyBytes::new(py, key).unbind()),
+            value: payload.value.map(|value| PyBytes::new(py, value).unbind()),
             headers,
         },
     )

@@ -30,4 +30,4 @@ pub use capsule::{array_capsules, schema_capsule, stream_capsule};
 pub use columns::{Columns, columns_of};
 pub use export::{Checks, Owner, export_batch};
 pub use import::{RecordBatches, import_records, import_stream};
-pub use schema::{Column, Projection, schema};
+pub use schema::{Column, Projection, entries_field, entry_fields, schema};

@@ -68,12 +68,12 @@ static ENTRY_FIELDS: LazyLock<Fields> = LazyLock::new(|| {
 static ALL: LazyLock<Projection> = LazyLock::new(|| Projection::from_columns(&Column::ALL));
 
 /// The fields of one entry of the headers.
-pub(super) fn entry_fields() -> Fields {
+pub fn entry_fields() -> Fields {
     ENTRY_FIELDS.clone()
 }
 
 /// The field of the entries of the headers.
-pub(super) fn entries_field() -> Arc<Field> {
+pub fn entries_field() -> Arc<Field> {
     Arc::new(Field::new(
         "entries",
         DataType::Struct(entry_fields()),

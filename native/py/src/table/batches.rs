@@ -1,0 +1,258 @@
+//! Scans of a table as Arrow record batches.
+
+use std::sync::Arc;
+
+use arrow_array::{
+    ArrayRef, BinaryArray, Int64Array, MapArray, RecordBatch, RecordBatchOptions,
+    RecordBatchReader, StringArray, StructArray, TimestampMicrosecondArray,
+};
+use arrow_buffer::{Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
+use arrow_schema::{ArrowError, SchemaRef};
+use braidlog_core::table::table::Payload;
+use braidlog_core::{Error, Result};
+use pyo3::prelude::*;
+use pyo3::types::PyCapsule;
+
+use super::records::Source;
+use crate::arrow::{
+    Column, Projection, entries_field, entry_fields, schema_capsule, stream_capsule,
+};
+use crate::error::to_py;
+use crate::exit::detach;
+use crate::gate::Reader;
+use crate::scan::ArrowBatch;
+
+/// Rows and bytes of a record batch.
+const ROWS_MAX: usize = 64 << 10;
+const BYTES_MAX: usize = 8 << 20;
+
+/// Bytes of many values, and where each ends.
+#[derive(Default)]
+struct Bytes {
+    data: Vec<u8>,
+    ends: Vec<i32>,
+    /// Which of them are there, once one is not.
+    valid: Option<Vec<bool>>,
+}
+
+impl Bytes {
+    fn push(&mut self, value: Option<&[u8]>) {
+        let before = self.ends.len();
+        if let Some(value) = value {
+            self.data.extend_from_slice(value);
+        }
+        // Batches end long before 2 GiB: one record has at most 16 MiB.
+        self.ends.push(self.data.len() as i32);
+        match &mut self.valid {
+            Some(valid) => valid.push(value.is_some()),
+            None if value.is_none() => {
+                let mut valid = vec![true; before];
+                valid.push(false);
+                self.valid = Some(valid);
+            }
+            None => {}
+        }
+    }
+
+    fn offsets(ends: Vec<i32>) -> OffsetBuffer<i32> {
+        let mut offsets = Vec::with_capacity(ends.len() + 1);
+        offsets.push(0);
+        offsets.extend(ends);
+        OffsetBuffer::new(ScalarBuffer::from(offsets))
+    }
+
+    fn binary(self) -> std::result::Result<BinaryArray, ArrowError> {
+        let nulls = self.valid.map(NullBuffer::from);
+        BinaryArray::try_new(Self::offsets(self.ends), Buffer::from_vec(self.data), nulls)
+    }
+}
+
+/// Columns of rows.
+#[derive(Default)]
+pub struct Rows {
+    positions: Vec<Option<i64>>,
+    timestamps: Vec<Option<i64>>,
+    keys: Bytes,
+    values: Bytes,
+    header_ends: Vec<i32>,
+    header_names: Bytes,
+    header_values: Bytes,
+    headers: i32,
+    has_row: Vec<bool>,
+}
+
+impl Rows {
+    /// Add a record, or a row of nulls but for the key.
+    pub fn push(&mut self, key: &[u8], found: Option<(u64, Payload<'_>)>) {
+        self.keys.push(Some(key));
+        self.has_row.push(found.is_some());
+        if let Some((position, payload)) = found {
+            self.positions.push(Some(position.cast_signed()));
+            self.timestamps.push(Some(payload.timestamp));
+            self.values.push(payload.value);
+            for (name, value) in payload.headers {
+                self.headers += 1;
+                self.header_names.push(Some(name.as_bytes()));
+                self.header_values.push(value);
+            }
+        } else {
+            self.positions.push(None);
+            self.timestamps.push(None);
+            self.values.push(None);
+        }
+        self.header_ends.push(self.headers);
+    }
+
+    pub fn len(&self) -> usize {
+        self.positions.len()
+    }
+
+    fn bytes(&self) -> usize {
+        self.keys.data.len() + self.values.data.len() + self.header_values.data.len()
+    }
+
+    /// The record batch of these columns.
+    pub fn finish(self, projection: &Projection) -> Result<RecordBatch> {
+        let rows = self.len();
+        self.arrays(projection)
+            .and_then(|columns| {
+                let options = RecordBatchOptions::new().with_row_count(Some(rows));
+                RecordBatch::try_new_with_options(projection.schema(), columns, &options)
+            })
+            .map_err(|reason| Error::InvalidArgument(format!("arrow export: {reason}")))
+    }
+
+    fn arrays(self, projection: &Projection) -> std::result::Result<Vec<ArrayRef>, ArrowError> {
+        let timestamps = TimestampMicrosecondArray::from(self.timestamps).with_timezone("UTC");
+        let names = StringArray::try_from_binary(self.header_names.binary()?)?;
+        let values = self.header_values.binary()?;
+        let entries = StructArray::try_new(
+            entry_fields(),
+            vec![Arc::new(names), Arc::new(values)],
+            None,
+        )?;
+        let is_whole = self.has_row.iter().all(|there| *there);
+        let nulls = (!is_whole).then(|| NullBuffer::from(self.has_row));
+        let offsets = Bytes::offsets(self.header_ends);
+        let headers = MapArray::try_new(entries_field(), offsets, entries, nulls, false)?;
+        let positions: ArrayRef = Arc::new(Int64Array::from(self.positions));
+        let timestamps: ArrayRef = Arc::new(timestamps);
+        let keys: ArrayRef = Arc::new(self.keys.binary()?);
+        let values: ArrayRef = Arc::new(self.values.binary()?);
+        let headers: ArrayRef = Arc::new(headers);
+        let column = |column: &Column| {
+            Arc::clone(match column {
+                Column::Position => &positions,
+                Column::Timestamp => &timestamps,
+                Column::Key => &keys,
+                Column::Value => &values,
+                Column::Headers => &headers,
+            })
+        };
+        Ok(projection.columns().iter().map(column).collect())
+    }
+}
+
+/// A scan that gives record batches.
+struct Scan {
+    reader: Reader,
+    source: Source,
+    projection: Projection,
+    left: u64,
+    is_over: bool,
+}
+
+impl Scan {
+    fn next_batch(&mut self) -> Result<Option<RecordBatch>> {
+        self.reader.check()?;
+        let mut rows = Rows::default();
+        while !self.is_over && self.left > 0 && rows.len() < ROWS_MAX && rows.bytes() < BYTES_MAX {
+            let more = self.source.next(&mut |key, position, payload| {
+                rows.push(key, Some((position, payload)));
+                Ok(())
+            })?;
+            if more {
+                self.left -= 1;
+            } else {
+                self.is_over = true;
+            }
+        }
+        if rows.len() == 0 {
+            return Ok(None);
+        }
+        rows.finish(&self.projection).map(Some)
+    }
+}
+
+impl Iterator for Scan {
+    type Item = std::result::Result<RecordBatch, ArrowError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.next_batch()
+            .map_err(|error| ArrowError::ExternalError(Box::new(error)))
+            .transpose()
+    }
+}
+
+impl RecordBatchReader for Scan {
+    fn schema(&self) -> SchemaRef {
+        self.projection.schema()
+    }
+}
+
+/// Iterates over records of a table as Arrow batches; also an Arrow stream, once.
+#[pyclass(module = "braidlog._native")]
+pub struct TableBatches {
+    scan: Option<Scan>,
+    projection: Projection,
+}
+
+impl TableBatches {
+    pub fn new(reader: Reader, source: Source, limit: Option<u64>, projection: Projection) -> Self {
+        let scan = Scan {
+            reader,
+            source,
+            projection: projection.clone(),
+            left: limit.unwrap_or(u64::MAX),
+            is_over: false,
+        };
+        Self {
+            scan: Some(scan),
+            projection,
+        }
+    }
+}
+
+#[pymethods]
+impl TableBatches {
+    fn __iter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __next__(&mut self, py: Python<'_>) -> PyResult<Option<ArrowBatch>> {
+        let Some(scan) = self.scan.as_mut() else {
+            return Ok(None);
+        };
+        let found = detach(py, || scan.next_batch()).map_err(to_py)?;
+        Ok(found.map(ArrowBatch::new))
+    }
+
+    #[pyo3(signature = (requested_schema=None))]
+    fn __arrow_c_stream__<'py>(
+        &mut self,
+        py: Python<'py>,
+        requested_schema: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyCapsule>> {
+        let _ = requested_schema;
+        let scan = self.scan.take().ok_or_else(|| {
+            to_py(Error::InvalidArgument(
+                "this Arrow stream was read already; start another scan".into(),
+            ))
+        })?;
+        stream_capsule(py, Box::new(scan))
+    }
+
+    fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
+        schema_capsule(py, &self.projection.schema())
+    }
+}
