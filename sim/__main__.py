@@ -25,12 +25,14 @@ from sim.cluster.scenario import ClusterScenario
 from sim.faults import Storm
 from sim.register import RegisterScenario
 from sim.scenario import Outcome, ScenarioFactory, repeat_command, run_seed
+from sim.tables.scenario import TableScenario
 
 __all__ = ["SCENARIOS", "main"]
 
 SCENARIOS: Mapping[str, ScenarioFactory] = {
     "cluster": ClusterScenario,
     "applications": ApplicationScenario,
+    "tables": TableScenario,
     "register": RegisterScenario,
 }
 
@@ -38,6 +40,7 @@ _HASH_SEED = "0"
 _STORMS: Mapping[str, Mapping[str, Storm]] = {
     "cluster": cluster.STORMS,
     "applications": applications.STORMS,
+    "tables": cluster.STORMS,
 }
 
 

@@ -19,6 +19,7 @@ from braidlog.node.config import (
 )
 from braidlog.node.node import ClusterNode
 from braidlog.node.server import NodeServer
+from braidlog.node.tables.tables import TableWork
 from braidlog.raft.errors import RaftInvariantError
 from braidlog.serving.settings import SecuritySettings
 from braidlog.store.node_store import NodeStore
@@ -101,11 +102,12 @@ async def run_node(
     limits: Mapping[str, int] = MappingProxyType({}),
     *,
     strangers: bool = False,
+    tables: TableWork | None = None,
 ) -> None:
     """Run one life of a node; `up` gets it as soon as it serves.
 
     ``limits`` are those of its store that no setting has. With `strangers` its clients
-    have small shares.
+    have small shares. With ``tables`` it keeps tables.
 
     Raises:
         StoppedError: its disk failed.
@@ -114,7 +116,7 @@ async def run_node(
     disk: ClusterDisk = life.disk
     disk.start()
     try:
-        await _serve(life, disk, config, up, limits, strangers=strangers)
+        await _serve(life, disk, config, up, limits, strangers=strangers, tables=tables)
     except LogError as error:
         unforeseen = type(error) is ClosedError and "unforeseen" in error.message
         if not disk.hurt or unforeseen or isinstance(error, _BROKEN):
@@ -130,6 +132,7 @@ async def _serve(
     limits: Mapping[str, int],
     *,
     strangers: bool,
+    tables: TableWork | None,
 ) -> None:
     store = NodeStore(
         config.node.data,
@@ -147,6 +150,7 @@ async def _serve(
         seed=life.random.getrandbits(64),
         shares=SHARES if strangers else None,
         files_max=FILES_MAX if strangers else 0,
+        tables=tables,
     )
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)

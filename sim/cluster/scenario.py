@@ -28,6 +28,7 @@ from sim.world import Life, World
 
 if TYPE_CHECKING:
     from braidlog.client.client import AsyncClient
+    from braidlog.node.tables.tables import TableWork
     from braidlog.wire.messages import LogInfo
 
 __all__ = ["ClusterScenario"]
@@ -150,6 +151,7 @@ class ClusterScenario:
                     self.watch.up,
                     self.limits,
                     strangers=self._bounds is not None,
+                    tables=self._tables_of(name),
                 )
             finally:
                 # Not after a crash: then nothing runs any more.
@@ -157,6 +159,10 @@ class ClusterScenario:
 
         disk = ClusterDisk(world.random(f"disk {name}"))
         world.start(name, node, disk=disk, tolerated=(StoppedError,))
+
+    def _tables_of(self, name: str) -> TableWork | None:
+        """Return with what a node keeps tables, None if it keeps none."""
+        return None
 
     def _config(self, number: int) -> NodeConfig:
         voters, size = self._shape.voters, self._segment_bytes

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from braidlog._native import Record
 from braidlog.client.batches import Columns, NativeCodec
 from braidlog.errors import (
     BeyondEndError,
@@ -43,6 +44,14 @@ _FULL_ENTRIES = 256
 
 _Payload = tuple[int, Any, Any]
 """Timestamp, value and headers of a record."""
+
+
+Witness = Callable[[bytes, Record], None]
+"""Is told of each record that a table applies, and of which table."""
+
+
+def _unseen(table: bytes, record: Record) -> None:
+    """Do nothing."""
 
 
 @dataclass(slots=True)
@@ -105,8 +114,9 @@ class _Lease:
 class MemoryTable:
     """A table that is open."""
 
-    def __init__(self, disk: TableDisk, info: TableInfo) -> None:
-        """Load what the disk has."""
+    def __init__(self, disk: TableDisk, info: TableInfo, witness: Witness) -> None:
+        """Load what the disk has; the ``witness`` sees what is applied."""
+        self._witness = witness
         self._disk = disk
         self._id = info.table
         head = self._head()
@@ -155,6 +165,7 @@ class MemoryTable:
                     self.applied_twice += 1
                     continue
                 self.applied = record.position
+                self._witness(self._id, record)
                 if record.key is None:
                     continue
                 payload = (record.timestamp, record.value, record.headers)
@@ -365,9 +376,10 @@ class _Files:
 class MemoryEngine:
     """Opens tables on a disk in memory."""
 
-    def __init__(self, disk: TableDisk) -> None:
-        """Use what the disk has."""
+    def __init__(self, disk: TableDisk, witness: Witness = _unseen) -> None:
+        """Use what the disk has; the ``witness`` sees what is applied."""
         self.disk = disk
+        self._witness = witness
         self.files = _Files(disk)
         self.open_tables: dict[bytes, MemoryTable] = {}
 
@@ -381,6 +393,6 @@ class MemoryEngine:
             head = {"flushed": flushed, "floor": 0, "runs": [], "next": 1}
             head["built"] = set[bytes]()
             self.disk.tables[table.table] = {"CURRENT": pickle.dumps(head)}
-        opened = MemoryTable(self.disk, table)
+        opened = MemoryTable(self.disk, table, self._witness)
         self.open_tables[table.table] = opened
         return opened

@@ -1,0 +1,105 @@
+"""Hosts of tables in the simulation: fixed seeds, and planted bugs that are found."""
+
+from __future__ import annotations
+
+import io
+import pickle
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from sim.faults import Storm
+from sim.scenario import Outcome, run_seed
+from sim.tables.engine import MemoryTable
+from sim.tables.scenario import TableScenario
+
+from braidlog.node.tables.host import HostState, TableHost
+from braidlog.node.tables.hosts import Hosts
+from braidlog.node.tables.tables import Tables
+from sim import __main__ as command
+
+TRIED_MAX = 20
+
+
+def run(seed: int, storm: str, out: io.StringIO | None = None) -> Outcome:
+    chosen: Storm = replace(command.storm_of("tables", storm), seconds=3.0)
+    return run_seed("tables", TableScenario, seed, chosen, out=out)
+
+
+@pytest.mark.parametrize(
+    ("seed", "storm"),
+    [(1, "calm"), (4, "crashes"), (8, "all"), (5, "pauses"), (13, "partitions")],
+)
+def test_a_table_equals_the_fold_of_its_log(seed: int, storm: str) -> None:
+    outcome = run(seed, storm)
+    assert outcome.passed, outcome.error
+
+
+def test_a_seed_run_twice_gives_the_same_trace() -> None:
+    traces = [io.StringIO(), io.StringIO()]
+    outcomes = [run(4, "all", trace) for trace in traces]
+    assert outcomes[0] == outcomes[1]
+    assert traces[0].getvalue() == traces[1].getvalue() != ""
+
+
+def first_failure(storms: Sequence[str]) -> str:
+    """Return what the first seed says that fails; empty if none does."""
+    for seed in range(1, TRIED_MAX + 1):
+        outcome = run(seed, storms[seed % len(storms)])
+        if not outcome.passed:
+            return outcome.error
+    return ""
+
+
+async def _serves_at_once(host: Any) -> None:
+    """Serve what was found, however old it is."""
+    if host.state is not HostState.SERVING:
+        if not host.joined:
+            await host._settle(joined=True)
+        host._enter(HostState.SERVING)
+
+
+def _heeds_no_after(tables: Any, request: Any, message: Any, now: float) -> None:
+    host = tables._hosts.host(message.table)
+    assert host.table is not None
+    tables._answer(request, tables._rows(host, message))
+
+
+def _forgets_a_run(table: Any) -> bool:
+    """Say that everything is in files, and write nothing."""
+    head = table._head()
+    head["flushed"] = table.applied
+    table._disk.tables[table._id]["CURRENT"] = pickle.dumps(head)
+    table.flushed, table._fresh = table.applied, []
+    return True
+
+
+async def _keeps_files(hosts: Any, table: bytes) -> None:
+    """Leave the files of a table that was dropped."""
+
+
+PLANTED: list[tuple[type, str, Callable[..., Any], Sequence[str], str]] = [
+    (TableHost, "_caught_up", _serves_at_once, ("crashes", "all"), "answers as of"),
+    (Tables, "_read", _heeds_no_after, ("calm",), "was asked for"),
+    (MemoryTable, "flush", _forgets_a_run, ("crashes",), "should have found"),
+    (Hosts, "_trash", _keeps_files, ("calm",), "do not come to rest"),
+]
+
+
+@pytest.mark.parametrize(
+    ("where", "name", "bug", "storms", "says"),
+    PLANTED,
+    ids=[each[2].__name__.strip("_") for each in PLANTED],
+)
+def test_a_planted_bug_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+    where: type,
+    name: str,
+    bug: Callable[..., Any],
+    storms: Sequence[str],
+    says: str,
+) -> None:
+    monkeypatch.setattr(where, name, bug)
+    error = first_failure(storms)
+    assert says in error, error or "no seed fails"
