@@ -87,6 +87,7 @@ PLANTED: list[tuple[type, str, Callable[..., Any], Sequence[str], str]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("where", "name", "bug", "storms", "says"),
     PLANTED,

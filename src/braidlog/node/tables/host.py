@@ -192,11 +192,17 @@ class TableHost:
             self.info = info
             self._news.set()
 
+    def stop(self) -> None:
+        """Begin to stop; `close` waits for the end."""
+        if self.state is not HostState.CLOSED and self._task is not None:
+            # A second time it would interrupt what closes the table.
+            self._task.cancel()
+        self.state = HostState.CLOSED
+
     async def close(self) -> None:
         """Stop, and let go of the table."""
-        self.state = HostState.CLOSED
+        self.stop()
         if self._task is not None:
-            self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
         self._enter(HostState.CLOSED)
 

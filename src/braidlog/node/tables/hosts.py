@@ -76,8 +76,11 @@ class Hosts:
         if self._orphans is not None:
             self._orphans.cancel()
             tasks.append(self._orphans)
-        closing = (host.close() for host in self._hosts.values())
-        await asyncio.gather(*closing, *tasks, return_exceptions=True)
+        for host in self._hosts.values():
+            host.stop()
+        for host in self._hosts.values():
+            await host.close()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     def _look(self) -> None:
         """Compare what is kept with what the catalog says."""
