@@ -275,7 +275,6 @@ class TableSnapshot:
         prefix: Any = None,
         reverse: bool = False,
         limit: int | None = None,
-        value: Any = None,
     ) -> TableRecords: ...
     def index_batches(
         self,
@@ -286,7 +285,6 @@ class TableSnapshot:
         reverse: bool = False,
         limit: int | None = None,
         columns: list[str] | None = None,
-        value: Any = None,
     ) -> TableBatches: ...
     def index_values(
         self, name: str, limit: int

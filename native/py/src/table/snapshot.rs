@@ -88,12 +88,11 @@ impl TableSnapshot {
         begin: Option<&Bound<'_, PyAny>>,
         end: Option<&Bound<'_, PyAny>>,
         prefix: Option<&Bound<'_, PyAny>>,
-        value: Option<&Bound<'_, PyAny>>,
         reverse: bool,
     ) -> PyResult<Source> {
         self.reader.check().map_err(to_py)?;
         let index = self.table.index(name).map_err(to_py)?;
-        let (begin, end) = bounds(index.spec(), begin, end, prefix, value)?;
+        let (begin, end) = bounds(index.spec(), begin, end, prefix)?;
         let rows =
             self.inner
                 .scan_index(name, begin.as_deref(), end.as_deref(), direction(reverse));
@@ -110,7 +109,6 @@ fn bounds(
     begin: Option<&Bound<'_, PyAny>>,
     end: Option<&Bound<'_, PyAny>>,
     prefix: Option<&Bound<'_, PyAny>>,
-    value: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Bounds> {
     let encoded = |object: Option<&Bound<'_, PyAny>>| -> PyResult<Option<Vec<u8>>> {
         let Some(object) = object else {
@@ -120,16 +118,6 @@ fn bounds(
         spec.encode(&values(object)?, &mut out).map_err(to_py)?;
         Ok(Some(out))
     };
-    if let Some(value) = value {
-        if begin.is_some() || end.is_some() || prefix.is_some() {
-            return Err(to_py(Error::InvalidArgument(
-                "value excludes begin, end and prefix".into(),
-            )));
-        }
-        let equal = encoded(Some(value))?;
-        let above = equal.as_deref().and_then(successor);
-        return Ok((equal, above));
-    }
     if let Some(prefix) = prefix {
         if begin.is_some() || end.is_some() {
             return Err(to_py(Error::InvalidArgument(
@@ -241,7 +229,7 @@ impl TableSnapshot {
         ))
     }
 
-    #[pyo3(signature = (name, begin=None, end=None, prefix=None, reverse=false, limit=None, value=None))]
+    #[pyo3(signature = (name, begin=None, end=None, prefix=None, reverse=false, limit=None))]
     fn scan_index(
         &self,
         name: &str,
@@ -250,14 +238,13 @@ impl TableSnapshot {
         prefix: Option<&Bound<'_, PyAny>>,
         reverse: bool,
         limit: Option<i64>,
-        value: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<TableRecords> {
         let limit = check_limit(limit)?;
-        let source = self.by_index(name, begin, end, prefix, value, reverse)?;
+        let source = self.by_index(name, begin, end, prefix, reverse)?;
         Ok(TableRecords::new(self.reader.clone(), source, limit))
     }
 
-    #[pyo3(signature = (name, begin=None, end=None, prefix=None, reverse=false, limit=None, columns=None, value=None))]
+    #[pyo3(signature = (name, begin=None, end=None, prefix=None, reverse=false, limit=None, columns=None))]
     fn index_batches(
         &self,
         name: &str,
@@ -267,10 +254,9 @@ impl TableSnapshot {
         reverse: bool,
         limit: Option<i64>,
         columns: Option<Vec<String>>,
-        value: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<TableBatches> {
         let (limit, projection) = (check_limit(limit)?, projection(columns.as_deref())?);
-        let source = self.by_index(name, begin, end, prefix, value, reverse)?;
+        let source = self.by_index(name, begin, end, prefix, reverse)?;
         Ok(TableBatches::new(
             self.reader.clone(),
             source,

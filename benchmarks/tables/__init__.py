@@ -1,1 +1,0 @@
-"""Tables beside RocksDB, LMDB and SQLite as stores of keys and values."""

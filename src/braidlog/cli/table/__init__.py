@@ -1,1 +1,0 @@
-"""Tables and their indexes on the command line."""
