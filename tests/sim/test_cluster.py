@@ -123,6 +123,6 @@ def test_bugs_on_replicas_apart_from_the_voters_are_found_at_once(
     # Without the checks of the code itself: the simulation has to see it.
     monkeypatch.setattr(committer, "check", lambda holds, reason: None)
     planted.plant(monkeypatch)
-    found = [run(seed, planted.storm, apart=True) for seed in (12, 35, 48)]
+    found = [run(seed, planted.storm, apart=True) for seed in (2, 18, 35)]
     errors = [outcome.error for outcome in found if not outcome.passed]
     assert any("ViolationError" in error for error in errors), errors

@@ -16,20 +16,21 @@ ROOT = Path(braidlog.__file__).parent
 PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
 EVERYWHERE = {
     *{"__future__", "collections", "contextlib", "dataclasses", "enum", "itertools"},
-    "msgspec",
+    *{"functools", "msgspec"},
     *{"braidlog.errors", "typing"},
 }
 ALLOWED = {
     "raft": {"bisect", "operator", "struct", "zlib"},
-    "logstream": {"struct", "braidlog.wire.messages"},
+    "logstream": {"struct", "braidlog.wire.features", "braidlog.wire.messages"},
     "metarepo": {
+        "operator",
         *{"braidlog.faultlog", "braidlog.logstream", "braidlog.names"},
         *{"braidlog.raft", "braidlog.wire"},
     },
     "faultlog": {"hashlib", "struct"},
     "wire": {
         *{"abc", "base64", "hashlib", "hmac", "importlib", "json", "re"},
-        *{"tomllib", "typing_extensions", "braidlog._native"},
+        *{"struct", "tomllib", "typing_extensions", "braidlog._native"},
     },
     "spark.sink.ledger": {"copy", "hashlib", "json", "braidlog.types"},
     # It reads the code of procedures: what that is made of, and where it came from.

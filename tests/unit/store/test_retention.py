@@ -224,7 +224,7 @@ def test_what_fits_no_segment_says_what_to_do(opener: Opener) -> None:
             break
     assert found is not None
     assert found.limit == 16 << 10
-    assert "Delete logs or cursors" in str(found)
+    assert "Delete logs, tables or cursors" in str(found)
     assert str(pickle.loads(pickle.dumps(found))) == str(found)
     cursors = log.cursors()
     cursors[0].commit(1)

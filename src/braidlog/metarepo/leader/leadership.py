@@ -321,17 +321,15 @@ class Leadership:
         self, state: State, command: commands.ChangeTables, now: float
     ) -> commands.ChangeTables:
         """Give each new table hosts that live."""
-        for node in state.nodes:
+        for node, known in state.nodes.items():
+            # One that is away is what it registered as: it says so when it is back.
             report = self.collector.reports.get(node)
-            if report is None:
-                msg = f"the leader does not know yet which version node {node} runs"
-                raise NotReadyError(msg)
-            if not report.features & Feature.TABLES:
-                msg = (
+            features = known.features if report is None else report.features
+            if not features & Feature.TABLES:
+                raise InvalidArgumentError(
                     f"node {node} runs a version that does not know tables: upgrade "
                     "all nodes first"
                 )
-                raise InvalidArgumentError(msg)
         alive = [node for node in state.nodes if self.liveness.alive(node, now)]
         placed = [table.hosts for table in state.tables.values()]
         changes: list[TableChange] = []
