@@ -325,11 +325,15 @@ class Leadership:
             # One that is away is what it registered as: it says so when it is back.
             report = self.collector.reports.get(node)
             features = known.features if report is None else report.features
-            if not features & Feature.TABLES:
-                raise InvalidArgumentError(
-                    f"node {node} runs a version that does not know tables: upgrade "
-                    "all nodes first"
-                )
+            if features & Feature.TABLES:
+                continue
+            if report is None:
+                msg = f"the leader does not know yet which version node {node} runs"
+                raise NotReadyError(msg)
+            raise InvalidArgumentError(
+                f"node {node} runs a version that does not know tables: upgrade "
+                "all nodes first"
+            )
         alive = [node for node in state.nodes if self.liveness.alive(node, now)]
         placed = [table.hosts for table in state.tables.values()]
         changes: list[TableChange] = []
