@@ -36,6 +36,7 @@ def _parquet(plan: Plan, stack: ExitStack) -> Measure:
 
 def _ours(plan: Plan, stack: ExitStack) -> Measure:
     path = plan.directory / NAME / "log"
+    path.parent.mkdir(parents=True, exist_ok=True)
     with braidlog.open(path) as node:
         node.create_log(logs.LOG)
     writer = _rows(plan).write.format("braidlog").mode("append")
