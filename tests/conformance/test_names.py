@@ -13,6 +13,7 @@ from braidlog.client.blocking import ClusterCursor
 
 FILES = "about the files of one directory; a log of a cluster has them on its nodes"
 NODE = "each node of a cluster does it by itself"
+TABLES = "tables of a cluster have no calls of a client yet"
 PENDING = "a `Pending` is waited for by a thread; a loop has `asyncio.Future`"
 OPERATOR = "an operator cannot be awaited; the method of the same purpose is"
 BLOCKING = "is asked of `.blocking`: it waits for nothing"
@@ -21,6 +22,7 @@ OPERATORS = (
     "__arrow_c_stream__",
     "__arrow_c_schema__",
 )
+OF_TABLES = ("create_table", "ddl", "drop_table", "table", "tables")
 ABSENT: dict[type, dict[str, str]] = {
     AsyncLog: {
         **dict.fromkeys(("submit_many", "submit_arrow"), PENDING),
@@ -41,10 +43,12 @@ ABSENT: dict[type, dict[str, str]] = {
     AsyncClient: {
         **dict.fromkeys(("closed", "provision", "report", "stats"), FILES),
         **dict.fromkeys(("maintain", "sync"), NODE),
+        **dict.fromkeys(OF_TABLES, TABLES),
     },
     Client: {
         **dict.fromkeys(("closed", "provision", "report", "stats"), FILES),
         **dict.fromkeys(("maintain", "sync"), NODE),
+        **dict.fromkeys(OF_TABLES, TABLES),
     },
     AsyncCursor: {},
     ClusterCursor: {},
@@ -112,8 +116,9 @@ def test_arguments_are_the_same(kind: type) -> None:
     )
 
 
-# Gives a future at once: what is submitted so keeps its order.
-NOT_AWAITED = {"submit"}
+# Gives a future at once: what is submitted so keeps its order. The other gives what an
+# `async with` is for.
+NOT_AWAITED = {"submit", "ddl"}
 
 
 @pytest.mark.parametrize(

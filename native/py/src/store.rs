@@ -1,11 +1,13 @@
 //! The writer: append, wait, administer.
 // One file: the calls of one Python class; what they do is elsewhere.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use braidlog_core::Error;
 use braidlog_core::batch::Compression;
+use braidlog_core::table::table::collect_orphans;
 use braidlog_core::vfs::RealVfs;
 use braidlog_core::wal::{self, Cursor, NewLog, NewRecord, Sequenced, Ticket};
 use pyo3::prelude::*;
@@ -67,6 +69,15 @@ impl Store {
     fn check(&self) -> PyResult<&Arc<wal::Store>> {
         self.gate.check_forked().map_err(to_py)?;
         Ok(&self.inner)
+    }
+
+    /// Make everything submitted so far durable.
+    fn make_durable(&self, store: &wal::Store) -> braidlog_core::Result<()> {
+        if self.simulated {
+            store.flush()
+        } else {
+            store.sync()
+        }
     }
 
     /// Append one record; durable on return.
@@ -243,14 +254,7 @@ impl Store {
 
     fn sync(&self, py: Python<'_>) -> PyResult<()> {
         let store = self.check()?;
-        detach(py, || {
-            if self.simulated {
-                store.flush()
-            } else {
-                store.sync()
-            }
-        })
-        .map_err(to_py)
+        detach(py, || self.make_durable(store)).map_err(to_py)
     }
 
     /// The part that deals with replicas.
@@ -398,6 +402,25 @@ impl Store {
         let store = self.check()?;
         let identity = detach(py, || store.identity()).map_err(to_py)?;
         Ok(identity.node)
+    }
+
+    /// Remove files of tables and trees that are not `known`: each table with all its trees. The catalog is made durable
+    /// first, or a crash could bring back a table whose files are gone. Returns how many directories.
+    fn collect_table_orphans(
+        &self,
+        py: Python<'_>,
+        directory: PathBuf,
+        known: Vec<(u128, Vec<u128>)>,
+    ) -> PyResult<u64> {
+        let store = self.check()?;
+        let known = known
+            .into_iter()
+            .map(|(table, trees)| (table, trees.into_iter().collect()));
+        let collect = || {
+            self.make_durable(store)?;
+            collect_orphans(store.view().vfs.as_ref(), &directory, &known.collect())
+        };
+        detach(py, collect).map_err(to_py)
     }
 
     /// Change tables: all of it or nothing; durable on return.

@@ -25,6 +25,8 @@ _COMMANDS: Final = {
     "export": ("files.exporter", "export"),
     "trim": ("log.trim", "trim"),
     "cursor": ("log.cursors", "cursor"),
+    "table": ("table.tables", "table"),
+    "index": ("table.indexes", "index"),
     "archive": ("archives", "archive"),
     "stats": ("log.stats", "stats"),
     "inspect": ("log.inspection", "inspect"),

@@ -11,18 +11,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import itertools
 import os
 import weakref
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import (
     TYPE_CHECKING,
     Any,
     Concatenate,
     Final,
     ParamSpec,
-    Protocol,
     Self,
     TypeVar,
     cast,
@@ -39,9 +37,12 @@ from braidlog.store.backend import WriterBackend
 from braidlog.store.catalog import LogOptions
 from braidlog.store.cursor import AsyncCursor, Cursor, StoredCursor
 from braidlog.store.log import Log
+from braidlog.store.mirror import call_of, iterate_of
 from braidlog.store.opening import Opening
 from braidlog.store.slices import AsyncIndexed
 from braidlog.store.store import Store
+from braidlog.store.tables.async_table import AsyncDdl, AsyncTable
+from braidlog.store.tables.table import Table
 from braidlog.store.threads import close_in_thread, in_thread
 from braidlog.store.waits import Waits
 
@@ -55,8 +56,6 @@ T = TypeVar("T")
 A = TypeVar("A")
 A_co = TypeVar("A_co", covariant=True)
 
-# Records handed to the loop at a time.
-_CHUNK: Final = 1024
 # How long those who wait may still be told of records while a close hangs.
 _CLOSING_S: Final = 0.1
 
@@ -129,25 +128,6 @@ class _Waker:
         self._close_event()
 
 
-class _Blocking(Protocol[A_co]):
-    """Something for asyncio that stands for something that blocks."""
-
-    @property
-    def blocking(self) -> A_co: ...
-
-
-def _call(
-    method: Callable[Concatenate[A, P], T],
-) -> Callable[Concatenate[_Blocking[A], P], Coroutine[Any, Any, T]]:
-    """Make a method for asyncio of a blocking one, which runs in a thread."""
-
-    @functools.wraps(method)
-    async def call(self: _Blocking[A], /, *args: P.args, **keywords: P.kwargs) -> T:
-        return await in_thread(method, self.blocking, *args, **keywords)
-
-    return call
-
-
 def _append(
     method: Callable[Concatenate[Log, P], T],
     submit: Callable[Concatenate[Log, P], Pending],
@@ -183,39 +163,6 @@ def _submit(
     return call
 
 
-def _iterate(
-    method: Callable[Concatenate[Log, P], Iterator[T]], chunk: int = _CHUNK
-) -> Callable[Concatenate[AsyncLog, P], AsyncIterator[T]]:
-    """Make an iterator for asyncio of a blocking one, read in chunks in a thread."""
-
-    @functools.wraps(method)
-    async def call(
-        self: AsyncLog, /, *args: P.args, **keywords: P.kwargs
-    ) -> AsyncIterator[T]:
-        # Called in the thread too: it may look for an archive, which may be far away.
-        items = await in_thread(method, self.blocking, *args, **keywords)
-        while True:
-            found, error = await in_thread(_take, items, chunk)
-            for item in found:
-                yield item
-            if error is not None:
-                raise error
-            if len(found) < chunk:
-                return
-
-    return call
-
-
-def _take(items: Iterator[T], count: int) -> tuple[list[T], Exception | None]:
-    """Return the next items, and what was raised behind them."""
-    found: list[T] = []
-    try:
-        found.extend(itertools.islice(items, count))
-    except Exception as error:
-        return found, error
-    return found, None
-
-
 def _cursor(
     method: Callable[Concatenate[Log, P], Cursor],
 ) -> Callable[Concatenate[AsyncLog, P], Coroutine[Any, Any, AsyncCursor]]:
@@ -241,6 +188,21 @@ def _log(
         self: AsyncStore, /, *args: P.args, **keywords: P.kwargs
     ) -> AsyncLog:
         return AsyncLog(self, await in_thread(method, self.blocking, *args, **keywords))
+
+    return call
+
+
+def _table(
+    method: Callable[Concatenate[Store, P], Table],
+) -> Callable[Concatenate[AsyncStore, P], Coroutine[Any, Any, AsyncTable]]:
+    """Make a method that gives a table for asyncio of a blocking one."""
+
+    @functools.wraps(method)
+    async def call(
+        self: AsyncStore, /, *args: P.args, **keywords: P.kwargs
+    ) -> AsyncTable:
+        table = await in_thread(method, self.blocking, *args, **keywords)
+        return AsyncTable(table, AsyncLog(self, cast("Log", table._log)))
 
     return call
 
@@ -295,23 +257,23 @@ class AsyncLog(AsyncIndexed):
     append = _append(Log.append, Log.submit)
     append_many = _append(Log.append_many, Log.submit_many, many=True)
     append_arrow = _append(Log.append_arrow, Log.submit_arrow, many=True)
-    next_sequence = _call(Log.next_sequence)
-    get = _call(Log.get)
-    read = _iterate(Log.read)
+    next_sequence = call_of(Log.next_sequence)
+    get = call_of(Log.get)
+    read = iterate_of(Log.read)
     # Each is about 1 MiB.
-    batches = _iterate(Log.batches, 1)
-    find = _call(Log.find)
-    first_timestamp = _call(Log.first_timestamp)
-    to_arrow = _call(Log.to_arrow)
-    trim = _call(Log.trim)
-    apply_retention = _call(Log.apply_retention)
-    set_options = _call(Log.set_options)
-    archive = _call(Log.archive)
-    set_archive = _call(Log.set_archive)
-    segments = _call(Log.segments)
-    stats = _call(Log.stats)
-    describe = _call(Log.describe)
-    _positions = _call(Log._positions)
+    batches = iterate_of(Log.batches, 1)
+    find = call_of(Log.find)
+    first_timestamp = call_of(Log.first_timestamp)
+    to_arrow = call_of(Log.to_arrow)
+    trim = call_of(Log.trim)
+    apply_retention = call_of(Log.apply_retention)
+    set_options = call_of(Log.set_options)
+    archive = call_of(Log.archive)
+    set_archive = call_of(Log.set_archive)
+    segments = call_of(Log.segments)
+    stats = call_of(Log.stats)
+    describe = call_of(Log.describe)
+    _positions = call_of(Log._positions)
     cursor = _cursor(Log.cursor)
     set_cursor = _cursor(Log.set_cursor)
 
@@ -440,15 +402,26 @@ class AsyncStore(AsyncClosable):
         self._check_loop()
         return cast("Waits", self._waits)
 
-    logs = _call(Store.logs)
-    delete_log = _call(Store.delete_log)
-    stats = _call(Store.stats)
-    sync = _call(Store.sync)
-    provision = _call(Store.provision)
-    maintain = _call(Store.maintain)
-    backup = _call(Store.backup)
+    logs = call_of(Store.logs)
+    delete_log = call_of(Store.delete_log)
+    stats = call_of(Store.stats)
+    sync = call_of(Store.sync)
+    provision = call_of(Store.provision)
+    maintain = call_of(Store.maintain)
+    backup = call_of(Store.backup)
     log = _log(Store.log)
     create_log = _log(Store.create_log)
+    tables = call_of(Store.tables)
+    drop_table = call_of(Store.drop_table)
+    table = _table(Store.table)
+    create_table = _table(Store.create_table)
+
+    def ddl(self) -> AsyncDdl:
+        """Change any tables together: ``async with store.ddl() as change:``.
+
+        See `Store.ddl`; the change is the same object.
+        """
+        return AsyncDdl(self.blocking.ddl())
 
     async def close(self) -> None:
         """Make everything durable and release the directory. Idempotent.

@@ -28,6 +28,7 @@ from braidlog.errors import (
     ReadOnlyError,
 )
 from braidlog.store.catalog import CatalogEntry
+from braidlog.store.tables.entry import TableEntry
 from braidlog.store.threads import start_thread
 
 _log = logging.getLogger(__name__)
@@ -70,6 +71,12 @@ class Backend(Protocol):
 
     def entry(self, name: str) -> CatalogEntry | None:
         """Return one log of the catalog, if it is there."""
+
+    def tables(self) -> list[TableEntry]:
+        """Return the tables of the catalog."""
+
+    def table(self, name: str) -> TableEntry | None:
+        """Return one table of the catalog, if it is there."""
 
     def view(self, entry: CatalogEntry) -> _native.LogView:
         """Return the readers' side of a log."""
@@ -148,6 +155,15 @@ class WriterBackend:
         """Return one log of the catalog, if it is there."""
         row = self.store.entry(name)
         return None if row is None else CatalogEntry.of(name, row)
+
+    def tables(self) -> list[TableEntry]:
+        """Return the tables of the catalog."""
+        return [TableEntry.of(row) for row in self.store.tables()]
+
+    def table(self, name: str) -> TableEntry | None:
+        """Return one table of the catalog, if it is there."""
+        row = self.store.table_row(name)
+        return None if row is None else TableEntry.of(row)
 
     def view(self, entry: CatalogEntry) -> _native.LogView:
         """Return the readers' side of a log."""
@@ -338,6 +354,17 @@ class FollowerBackend:
         self._follower.refresh()
         row = self._follower.entry(name)
         return None if row is None else CatalogEntry.of(name, row)
+
+    def tables(self) -> list[TableEntry]:
+        """Return the tables of the catalog, as durable now."""
+        self._follower.refresh()
+        return [TableEntry.of(row) for row in self._follower.tables()]
+
+    def table(self, name: str) -> TableEntry | None:
+        """Return one table of the catalog as durable now, if it is there."""
+        self._follower.refresh()
+        row = self._follower.table_row(name)
+        return None if row is None else TableEntry.of(row)
 
     def view(self, entry: CatalogEntry) -> _native.LogView:
         """Return the readers' side of a log."""

@@ -556,6 +556,11 @@ class Log(Indexed, _native.Log):
 
     def apply_retention(self, now_us: int) -> int:
         """Trim as the log's retention says; return the first position kept."""
+        first = self._range()[0]
+        wish = self._retention_wish(now_us)
+        return self.trim(wish) if wish > first else first
+
+    def _retention_wish(self, now_us: int) -> int:
         first, end, *_ = self._range()
         wish = first
         if self.options.retention_ms is not None:
@@ -564,7 +569,7 @@ class Log(Indexed, _native.Log):
         if self.options.retention_bytes is not None:
             kept = keep_bytes(self.segments(), self.options.retention_bytes)
             wish = max(wish, kept or first)
-        return self.trim(wish) if wish > first else first
+        return wish
 
     def set_options(
         self,

@@ -5,6 +5,8 @@ The writer runs two threads: one syncs what was submitted (started by the first
 submit), one keeps house (retention, free segments). Neither runs Python per record.
 """
 
+# One file: the calls of one class and their contracts; what they do is elsewhere.
+
 from __future__ import annotations
 
 import contextlib
@@ -13,6 +15,7 @@ import os
 import secrets
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -24,6 +27,7 @@ from braidlog.errors import (
     ClosedError,
     InvalidArgumentError,
     NotFoundError,
+    ReadOnlyError,
 )
 from braidlog.names import checked_name, checked_new_name
 from braidlog.paths import local_path
@@ -42,6 +46,10 @@ from braidlog.store.catalog import CatalogEntry, LogOptions
 from braidlog.store.log import Log
 from braidlog.store.retention import retention_of
 from braidlog.store.space import clean_if_full
+from braidlog.store.tables.change import FollowedLog, TableChanges
+from braidlog.store.tables.host import TableHost
+from braidlog.store.tables.opened import OpenTables
+from braidlog.store.tables.table import Table
 from braidlog.suggestions import does_not_exist
 from braidlog.types import Compression
 
@@ -83,6 +91,7 @@ class Store(Closable):
         self._backend = backend
         self._closed = threading.Event()
         self._altering = threading.Lock()
+        self._tables: TableHost | None = None
         if isinstance(backend, WriterBackend):
             try:
                 self._prepare(backend)
@@ -105,6 +114,8 @@ class Store(Closable):
             )
         for entry in backend.catalog().values():
             backend.store.set_compression(entry.stream, entry.options.compression)
+        tables = OpenTables(backend.store, self.path / "tables")
+        self._tables = TableHost(self, tables)
         backend.start_housekeeper(backend.store.prepare_slot, self.maintain)
 
     def __enter__(self) -> Self:
@@ -209,6 +220,119 @@ class Store(Closable):
         if entry is not None and entry.id == log_id:
             return entry
         raise NotFoundError(f"log {name!r} was deleted")
+
+    # -- tables ------------------------------------------------------------------
+
+    def tables(self) -> list[str]:
+        """Return the names of all tables, sorted."""
+        self._check_open()
+        return sorted(table.name for table in self._backend.tables())
+
+    def table(self, name: str) -> Table:
+        """Return an existing table.
+
+        Raises:
+            NotFoundError: there is no table of that name.
+            ReadOnlyError: the store was opened read-only. Tables are read in the
+                process that writes their directory.
+        """
+        host = self._table_host()
+        entry = host.entry(name)
+        return Table(host, entry, self.log(entry.log))
+
+    def create_table(
+        self,
+        name: str,
+        *,
+        log: str,
+        indexes: Mapping[str, str] | None = None,
+        begin: int | None = None,
+        history: int = 0,
+        memory_bytes: int | None = None,
+        deletes: str = "null",
+        exist_ok: bool = False,
+    ) -> Table:
+        """Create a table of a log: the latest record of each key; durable on return.
+
+        It counts the records from ``begin`` on, by default all that the log has.
+        ``indexes`` gives each index a name and a field: ``json:/city`` (a pointer of
+        RFC 6901 into the value), ``header:NAME`` or ``value``, each with a type behind
+        it, as in ``json:/price:float``; several joined by ``+``. A record without the
+        field is not in the index. One that has no JSON, or another type, is left out
+        and counted; with ``strict `` in front of the field, the index refuses to be
+        read then.
+
+        ``history`` is how many positions behind the newest one stay readable with
+        `Table.at`, ``memory_bytes`` how much is kept in memory (64 MiB). ``deletes``
+        says which records delete their key: those with a null value; ``empty`` for
+        empty values too, ``none``, ``header:NAME`` or ``pattern:REGEX`` of the value.
+
+        With ``exist_ok`` an existing table is returned unchanged.
+
+        Raises:
+            InvalidArgumentError: an option is wrong, or a new table cannot have this
+                name.
+            AlreadyExistsError: the table exists, and ``exist_ok`` is not set.
+            NotFoundError: there is no such log.
+            TrimmedError: ``begin`` is below the first position of the log.
+            ReadOnlyError: the store was opened read-only.
+        """
+        host = self._table_host()
+        if exist_ok and self._backend.table(name) is not None:
+            return self.table(name)
+        with contextlib.ExitStack() as stack:
+            if exist_ok:  # Another thread may just be creating it.
+                stack.enter_context(contextlib.suppress(AlreadyExistsError))
+            change = stack.enter_context(host.change())
+            change.create(
+                name,
+                log=log,
+                indexes=indexes,
+                begin=begin,
+                history=history,
+                memory_bytes=memory_bytes,
+                deletes=deletes,
+            )
+        return self.table(name)
+
+    def drop_table(self, name: str) -> None:
+        """Drop a table with its indexes; durable on return. The log keeps its records.
+
+        Raises:
+            NotFoundError: there is no table of that name.
+        """
+        with self._table_host().change() as change:
+            change.drop(name)
+
+    def ddl(self) -> contextlib.AbstractContextManager[TableChanges]:
+        """Change any tables together: ``with store.ddl() as change:``.
+
+        All changes are made when the block ends, in one entry of the log: all or none,
+        also in a crash.
+
+        Raises:
+            ReadOnlyError: the store was opened read-only.
+        """
+        return self._table_host().change()
+
+    def _table_host(self) -> TableHost:
+        self._check_open()
+        if self._tables is None:
+            msg = "the directory was opened read-only, and only its writer has tables"
+            raise ReadOnlyError(msg)
+        return self._tables
+
+    def _followed(self, log: str) -> FollowedLog:
+        entry = self._entry(log)
+        first, end, *_ = self._backend.view(entry).range()
+        return FollowedLog(entry.name, entry.id, entry.stream, first, end)
+
+    def _retention_waits(self, log: str, pin: int) -> bool:
+        entry = self._entry(log)
+        if not entry.options.lets_go:
+            return False
+        found = Log(self, self._backend, entry)
+        return found._retention_wish(time.time_ns() // 1000) > pin
 
     def sync(self) -> None:
         """Make everything submitted so far durable."""
@@ -331,6 +455,8 @@ class Store(Closable):
         """
         timeout = checked_timeout(timeout)
         self._closed.set()
+        if self._tables is not None:
+            self._tables.close()
         self._backend.close(timeout)
 
 

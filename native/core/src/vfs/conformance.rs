@@ -85,6 +85,7 @@ conformance! {
     directories_list_sorted_names
     renaming_replaces
     removed_files_stay_readable_when_open
+    only_empty_directories_are_removed
     replacing_a_small_file
     locks_exclude_and_name_their_holder
     probing_a_lock_disturbs_nobody
@@ -354,6 +355,18 @@ fn removed_files_stay_readable_when_open(vfs: &dyn Vfs, dir: &Path) {
     assert_eq!(&found, b"old");
     assert_eq!(vfs.read(&path, 3).unwrap(), b"new");
     assert!(vfs.remove(dir).is_err());
+}
+
+fn only_empty_directories_are_removed(vfs: &dyn Vfs, dir: &Path) {
+    let (outer, inner) = (dir.join("d"), dir.join("d").join("e"));
+    vfs.create_dir_all(&inner).unwrap();
+    create(vfs, &dir.join("file"), b"");
+    assert!(vfs.remove_dir(&outer).is_err());
+    assert!(vfs.remove_dir(&dir.join("file")).is_err());
+    vfs.remove_dir(&inner).unwrap();
+    assert_eq!(kind(vfs.remove_dir(&inner)), ErrorKind::NotFound);
+    vfs.remove_dir(&outer).unwrap();
+    assert_eq!(vfs.list(dir).unwrap(), ["file"]);
 }
 
 fn replacing_a_small_file(vfs: &dyn Vfs, dir: &Path) {

@@ -116,6 +116,9 @@ pub trait Vfs: Send + Sync {
     /// Remove a file; durable after [`Vfs::sync_dir`].
     fn remove(&self, path: &Path) -> Result<()>;
 
+    /// Remove an empty directory; durable after [`Vfs::sync_dir`] of the one that it is in.
+    fn remove_dir(&self, dir: &Path) -> Result<()>;
+
     /// Make the directory's entries durable.
     fn sync_dir(&self, dir: &Path) -> Result<()>;
 

@@ -88,11 +88,12 @@ impl TableSnapshot {
         begin: Option<&Bound<'_, PyAny>>,
         end: Option<&Bound<'_, PyAny>>,
         prefix: Option<&Bound<'_, PyAny>>,
+        value: Option<&Bound<'_, PyAny>>,
         reverse: bool,
     ) -> PyResult<Source> {
         self.reader.check().map_err(to_py)?;
         let index = self.table.index(name).map_err(to_py)?;
-        let (begin, end) = bounds(index.spec(), begin, end, prefix)?;
+        let (begin, end) = bounds(index.spec(), begin, end, prefix, value)?;
         let rows =
             self.inner
                 .scan_index(name, begin.as_deref(), end.as_deref(), direction(reverse));
@@ -109,6 +110,7 @@ fn bounds(
     begin: Option<&Bound<'_, PyAny>>,
     end: Option<&Bound<'_, PyAny>>,
     prefix: Option<&Bound<'_, PyAny>>,
+    value: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Bounds> {
     let encoded = |object: Option<&Bound<'_, PyAny>>| -> PyResult<Option<Vec<u8>>> {
         let Some(object) = object else {
@@ -118,6 +120,16 @@ fn bounds(
         spec.encode(&values(object)?, &mut out).map_err(to_py)?;
         Ok(Some(out))
     };
+    if let Some(value) = value {
+        if begin.is_some() || end.is_some() || prefix.is_some() {
+            return Err(to_py(Error::InvalidArgument(
+                "value excludes begin, end and prefix".into(),
+            )));
+        }
+        let equal = encoded(Some(value))?;
+        let above = equal.as_deref().and_then(successor);
+        return Ok((equal, above));
+    }
     if let Some(prefix) = prefix {
         if begin.is_some() || end.is_some() {
             return Err(to_py(Error::InvalidArgument(
@@ -229,7 +241,7 @@ impl TableSnapshot {
         ))
     }
 
-    #[pyo3(signature = (name, begin=None, end=None, prefix=None, reverse=false, limit=None))]
+    #[pyo3(signature = (name, begin=None, end=None, prefix=None, reverse=false, limit=None, value=None))]
     fn scan_index(
         &self,
         name: &str,
@@ -238,13 +250,14 @@ impl TableSnapshot {
         prefix: Option<&Bound<'_, PyAny>>,
         reverse: bool,
         limit: Option<i64>,
+        value: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<TableRecords> {
         let limit = check_limit(limit)?;
-        let source = self.by_index(name, begin, end, prefix, reverse)?;
+        let source = self.by_index(name, begin, end, prefix, value, reverse)?;
         Ok(TableRecords::new(self.reader.clone(), source, limit))
     }
 
-    #[pyo3(signature = (name, begin=None, end=None, prefix=None, reverse=false, limit=None, columns=None))]
+    #[pyo3(signature = (name, begin=None, end=None, prefix=None, reverse=false, limit=None, columns=None, value=None))]
     fn index_batches(
         &self,
         name: &str,
@@ -254,9 +267,10 @@ impl TableSnapshot {
         reverse: bool,
         limit: Option<i64>,
         columns: Option<Vec<String>>,
+        value: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<TableBatches> {
         let (limit, projection) = (check_limit(limit)?, projection(columns.as_deref())?);
-        let source = self.by_index(name, begin, end, prefix, reverse)?;
+        let source = self.by_index(name, begin, end, prefix, value, reverse)?;
         Ok(TableBatches::new(
             self.reader.clone(),
             source,

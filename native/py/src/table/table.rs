@@ -111,20 +111,12 @@ impl Table {
         detach(py, || f(&self.inner)).map_err(to_py)
     }
 
-    /// Apply what the log has, unless another thread is doing so.
-    fn catch_up_or_not(&self) -> braidlog_core::Result<()> {
+    /// Apply what is durable now, or wait for the thread that does.
+    fn reach(&self) -> braidlog_core::Result<()> {
         let end = self.reader.stream.range().end;
-        while self.inner.position() + 1 < end {
-            match self
-                .inner
-                .try_follow(&self.reader.view, &self.reader.stream, end)?
-            {
-                None => break,
-                Some(core::Followed { is_full: true, .. }) => {
-                    self.inner.flush()?;
-                }
-                Some(_) => {}
-            }
+        if self.inner.position() + 1 < end {
+            self.inner
+                .catch_up(&self.reader.view, &self.reader.stream, end)?;
         }
         Ok(())
     }
@@ -202,7 +194,7 @@ impl Table {
         self.reader.check().map_err(to_py)?;
         let key = with_bytes(key, "key", <[u8]>::to_vec)?;
         let found = self.run(py, |table| {
-            self.catch_up_or_not()?;
+            self.reach()?;
             table.get(&key)
         })?;
         found.map(|row| record(py, &row)).transpose()
@@ -213,7 +205,7 @@ impl Table {
     fn snapshot(&self, py: Python<'_>, position: Option<u64>) -> PyResult<TableSnapshot> {
         self.reader.check().map_err(to_py)?;
         let snapshot = self.run(py, |table| {
-            self.catch_up_or_not()?;
+            self.reach()?;
             match position {
                 Some(position) => table.snapshot_at(position),
                 None => table.snapshot(),
@@ -251,16 +243,41 @@ impl Table {
     }
 
     /// Make the files of an index that is to be built; `table` is the table without it.
-    fn begin_index(&self, py: Python<'_>, table: TableTuple, index: IndexTuple) -> PyResult<()> {
+    /// Returns its base.
+    fn begin_index(&self, py: Python<'_>, table: TableTuple, index: IndexTuple) -> PyResult<u64> {
         let (table, index) = (definition::table(table)?, definition::index(index)?);
         self.run(py, |inner| {
-            inner.begin_index(&table, &index, &self.cache).map(|_| ())
+            let begun = inner.begin_index(&table, &index, &self.cache)?;
+            Ok(begun.base())
         })
     }
 
+    /// Indexes that could not be opened: name, tree, reason.
+    fn lost(&self) -> Vec<(String, u128, String)> {
+        let lost = self.inner.lost().iter();
+        lost.map(|index| (index.name.clone(), index.id, index.reason.clone()))
+            .collect()
+    }
+
+    /// All trees that need their files.
+    fn trees(&self) -> Vec<u128> {
+        self.inner.tree_ids()
+    }
+
+    /// Trees of indexes that were dropped and that somebody still reads.
+    fn dropped_and_read(&self) -> Vec<u128> {
+        self.inner.dropped_and_read()
+    }
+
+    /// Whether somebody reads it, or goes on after it was dropped.
+    #[getter]
+    fn is_read(&self) -> bool {
+        self.inner.is_read()
+    }
+
     /// Build an index; `progress` is called with the number of records read, and stops it by a false result.
-    #[pyo3(signature = (name, progress=None))]
-    fn build_index(&self, py: Python<'_>, name: &str, progress: Option<Py<PyAny>>) -> PyResult<()> {
+    #[pyo3(signature = (tree, progress=None))]
+    fn build_index(&self, py: Python<'_>, tree: u128, progress: Option<Py<PyAny>>) -> PyResult<()> {
         let mut raised = None;
         let mut tell = |read: u64| {
             Python::attach(|py| {
@@ -280,7 +297,7 @@ impl Table {
             })
         };
         let built = self.run(py, |table| {
-            table.build_index(name, &self.reader.view, &self.reader.stream, &mut tell)
+            table.build_index(tree, &self.reader.view, &self.reader.stream, &mut tell)
         });
         match raised {
             Some(error) => Err(error),
@@ -288,8 +305,8 @@ impl Table {
         }
     }
 
-    fn drop_index(&self, name: &str) -> PyResult<()> {
-        self.inner.drop_index(name).map_err(to_py)
+    fn drop_index(&self, tree: u128) -> PyResult<()> {
+        self.inner.drop_index(tree).map_err(to_py)
     }
 
     /// Names of the indexes that can be read, and of those that are being built.

@@ -113,3 +113,35 @@ app_option: Decorator = click.option(
 yes_option: Decorator = click.option(
     "--yes", is_flag=True, help="Do not ask for confirmation."
 )
+
+
+def layout_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that say how a record is printed."""
+    for option in (
+        click.option(
+            "--delimiter",
+            type=parameters.delimiter,
+            default=r"\n",
+            help="Separator of raw values [default: \\n].",
+        ),
+        click.option(
+            "--binary",
+            type=click.Choice(["base64", "hex"]),
+            default="base64",
+            show_default=True,
+            help="How JSON shows bytes that are not UTF-8.",
+        ),
+        click.option(
+            "--format",
+            "layout",
+            type=click.Choice(["text", "json", "raw"]),
+            default="text",
+            show_default=True,
+            help=(
+                "text: position, time, key and value, separated by tabs; "
+                "json: one object per line; raw: only the values."
+            ),
+        ),
+    ):
+        function = option(function)
+    return function

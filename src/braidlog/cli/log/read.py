@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import click
@@ -12,41 +12,9 @@ import click
 import braidlog
 from braidlog.cli.command import parameters
 from braidlog.cli.command.commands import EitherCommand, command
-from braidlog.cli.command.options import archive_options, hole_option
+from braidlog.cli.command.options import archive_options, hole_option, layout_options
 from braidlog.cli.command.session import NO_HOLES, Session
 from braidlog.cli.terminal.records import encoder
-
-
-def layout_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Add the options that say how a record is printed."""
-    for option in (
-        click.option(
-            "--delimiter",
-            type=parameters.delimiter,
-            default=r"\n",
-            help="Separator of raw values [default: \\n].",
-        ),
-        click.option(
-            "--binary",
-            type=click.Choice(["base64", "hex"]),
-            default="base64",
-            show_default=True,
-            help="How JSON shows bytes that are not UTF-8.",
-        ),
-        click.option(
-            "--format",
-            "layout",
-            type=click.Choice(["text", "json", "raw"]),
-            default="text",
-            show_default=True,
-            help=(
-                "text: position, time, key and value, separated by tabs; "
-                "json: one object per line; raw: only the values."
-            ),
-        ),
-    ):
-        function = option(function)
-    return function
 
 
 @command(kind=EitherCommand)

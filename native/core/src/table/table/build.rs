@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use parking_lot::Mutex;
-
 use super::counters::{IndexCounters, Refusals};
 use super::follow::Applier;
 use super::open::{IndexDefinition, TableDefinition, create_index};
@@ -27,6 +25,9 @@ const CHUNK_BYTES: usize = 32 << 20;
 
 /// Fewest records of a chunk, so that chunks never use up the positions below the base.
 const CHUNK_RECORDS_MIN: u64 = 2;
+
+/// Records between two looks at whether the index was dropped, or the table is being closed.
+const LOOK_RECORDS: u64 = 4096;
 
 /// Bytes of the log that a built index applies by itself at a time.
 const PIECE_BYTES: usize = 4 << 20;
@@ -57,65 +58,70 @@ impl Mark {
 }
 
 impl Table {
-    /// Begin to build an index. Its base is a position of the table that still can be read, or its start.
+    /// Begin to build an index, and keep what its building needs. Its base is the position of the table now, whatever the definition says.
+    ///
+    /// This comes before the catalog has the index: a base that nobody holds may be gone when the building begins.
     ///
     /// # Errors
-    /// [`Error::AlreadyExists`] for a name or tree that the table has.
+    /// [`Error::AlreadyExists`] for a tree that the table has.
     pub fn begin_index(
         &self,
         table: &TableDefinition,
         definition: &IndexDefinition,
         cache: &Arc<RunCache>,
     ) -> Result<Arc<Index>> {
+        // The position stays while this is held, and no floor is above it.
+        let _alone = self.following.lock();
         let mut building = self.building.lock();
         let indexes = self.indexes.load();
         let mut all = indexes.iter().chain(building.iter());
-        if all.any(|index| index.name == definition.name || index.id == definition.tree) {
+        // One of the same name may be there, which the change that begins this one drops.
+        if all.any(|index| index.id == definition.tree) {
             return Err(Error::AlreadyExists {
-                what: format!("index {:?}", definition.name),
+                what: format!("index {:?} with this tree", definition.name),
             });
         }
+        let base = self.position();
+        let hold = self.primary.hold_ahead(base)?;
+        let definition = IndexDefinition {
+            base,
+            ..definition.clone()
+        };
         let tree = create_index(
             &self.vfs,
             &self.dir,
             table,
-            definition,
+            &definition,
             &self.options,
             cache,
         )?;
-        let index = Arc::new(Index {
-            id: definition.tree,
-            name: definition.name.clone(),
-            spec: definition.spec.clone(),
-            on_refusal: definition.on_refusal,
-            base: definition.base,
-            counted: Mutex::new(IndexCounters {
-                position: tree.flushed(),
-                ..IndexCounters::default()
-            }),
-            tree,
-        });
+        let index = Index::new(&definition, tree);
+        *index.hold.lock() = Some(hold);
+        let index = Arc::new(index);
         building.push(Arc::clone(&index));
         Ok(index)
     }
 
     /// Give an index up, or drop it: it is not followed any more. Its files are left to whoever collects orphans.
-    pub fn drop_index(&self, name: &str) -> Result<()> {
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] if it has no index with this tree.
+    pub fn drop_index(&self, tree: u128) -> Result<()> {
         // Nothing is applied meanwhile.
         let _alone = self.following.lock();
         let mut building = self.building.lock();
         let mut indexes = Vec::clone(&self.indexes.load());
         let before = building.len() + indexes.len();
         for list in [&mut *building, &mut indexes] {
-            for index in list.iter().filter(|index| index.name == name) {
+            for index in list.iter().filter(|index| index.id == tree) {
                 index.tree.abandon();
+                index.hold.lock().take();
+                self.dropped.lock().push(Arc::clone(index));
             }
-            list.retain(|index| index.name != name);
+            list.retain(|index| index.id != tree);
         }
         if building.len() + indexes.len() == before {
-            return Err(Error::NotFound {
-                what: format!("index {name:?}"),
-            });
+            return Err(missing(tree));
         }
         self.indexes.store(Arc::new(indexes));
         Ok(())
@@ -129,7 +135,7 @@ impl Table {
     /// not be incomplete; those of reading and writing.
     pub fn build_index(
         &self,
-        name: &str,
+        tree: u128,
         view: &View,
         stream: &StreamView,
         progress: &mut dyn FnMut(u64) -> bool,
@@ -138,12 +144,15 @@ impl Table {
             .building
             .lock()
             .iter()
-            .find(|index| index.name == name)
+            .find(|index| index.id == tree)
             .cloned();
         let Some(index) = found else {
-            return self.index(name).map(|_| ());
+            let is_built = self.indexes.load().iter().any(|index| index.id == tree);
+            return if is_built { Ok(()) } else { Err(missing(tree)) };
         };
         if !index.is_built() {
+            // After a crash the primary tree may have less than it had when the base was chosen.
+            self.catch_up(view, stream, index.base.saturating_add(1))?;
             self.backfill(&index, progress)?;
         }
         self.catch_up_index(&index, view, stream)?;
@@ -153,7 +162,6 @@ impl Table {
     /// Apply what the table had at the base of the index.
     fn backfill(&self, index: &Index, progress: &mut dyn FnMut(u64) -> bool) -> Result<()> {
         let base = index.base;
-        let _hold = self.primary.hold(base)?;
         let mut mark = read_mark(index)?;
         let mut extractor = Extractor::new(vec![index.spec.clone()]);
         let begin = mark.as_ref().map(|mark| [&mark.key[..], &[0]].concat());
@@ -167,9 +175,12 @@ impl Table {
         )?;
         let mut refused = mark.take().map(|mark| mark.refused).unwrap_or_default();
         let mut number = index.tree.applied();
-        let (mut piece, mut in_chunk, mut read) = (Piece::new(), 0, 0);
+        let (mut piece, mut in_chunk, mut read) = (Piece::new(), 0, 0_u64);
         let mut last = Vec::new();
         while entries.advance()? {
+            if read.is_multiple_of(LOOK_RECORDS) {
+                index.tree.check_wanted()?;
+            }
             let entry = entries.entry();
             let payload = Payload::decode(entry.payload.unwrap_or_default())?;
             put(
@@ -229,6 +240,7 @@ impl Table {
     fn catch_up_index(&self, index: &Arc<Index>, view: &View, stream: &StreamView) -> Result<()> {
         let mut place = Position::default();
         loop {
+            index.tree.check_wanted()?;
             let end = self.position() + 1;
             let from = index.tree.applied() + 1;
             if from >= end {
@@ -237,7 +249,12 @@ impl Table {
                     continue;
                 }
                 let mut building = self.building.lock();
+                if !building.iter().any(|other| other.id == index.id) {
+                    // It was dropped meanwhile.
+                    return Err(Error::Closed);
+                }
                 building.retain(|other| other.id != index.id);
+                index.hold.lock().take();
                 let mut indexes = Vec::clone(&self.indexes.load());
                 indexes.push(Arc::clone(index));
                 self.indexes.store(Arc::new(indexes));
@@ -258,6 +275,12 @@ impl Table {
                 index.tree.flush()?;
             }
         }
+    }
+}
+
+fn missing(tree: u128) -> Error {
+    Error::NotFound {
+        what: format!("index with the tree {tree:032x}"),
     }
 }
 

@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use parking_lot::MutexGuard;
-
 use super::counters::{Counters, IndexCounters, Refusals};
 use super::payload;
 use super::table::{Deletes, Index, Table};
@@ -249,19 +247,6 @@ impl Table {
         self.follow_by(&mut self.following.lock(), view, stream, end)
     }
 
-    /// As [`Table::follow`]; `None` if another thread is doing so.
-    pub fn try_follow(
-        &self,
-        view: &View,
-        stream: &StreamView,
-        end: u64,
-    ) -> Result<Option<Followed>> {
-        let following = self.following.try_lock();
-        let follow =
-            |mut following: MutexGuard<_>| self.follow_by(&mut following, view, stream, end);
-        following.map(follow).transpose()
-    }
-
     /// Apply everything up to `end` (exclusive), and flush as memory needs it.
     pub fn catch_up(&self, view: &View, stream: &StreamView, end: u64) -> Result<u64> {
         loop {
@@ -282,6 +267,7 @@ impl Table {
         stream: &StreamView,
         end: u64,
     ) -> Result<Followed> {
+        self.primary.check_wanted()?;
         // Of what was counted nothing may be left out either.
         let position = self.position();
         let indexes = self.indexes.load_full();

@@ -18,6 +18,8 @@
 //! than positions below the base). Such an entry has the position of its record as payload. Each chunk has an entry with an
 //! empty key, which says up to where it goes; a flush makes both durable together, so a building that was interrupted
 //! goes on behind the last flushed chunk. The index then has the position of the base, and follows the log from there, like the others.
+//! Until then it holds the floor of the primary tree at its base, and the log from there on. Of an index whose files are
+//! lost, the table says so when it is opened, and whoever keeps the catalog builds another one.
 //!
 //! # Invariants
 //!
@@ -30,6 +32,7 @@ mod build;
 mod counters;
 mod follow;
 mod open;
+mod orphans;
 mod payload;
 mod read;
 #[allow(clippy::module_inception, reason = "the type that the folder is about")]
@@ -42,7 +45,8 @@ mod verify;
 pub use counters::{Counters, Refusals};
 pub use follow::Followed;
 pub use open::{IndexDefinition, TableDefinition};
+pub use orphans::collect_orphans;
 pub use payload::{Headers, Payload, encode as encode_payload};
 pub use read::{IndexRows, Row, Rows, TableSnapshot};
-pub use table::{Deletes, Index, OnRefusal, Table, TableOptions, TableStats};
+pub use table::{Deletes, Index, LostIndex, OnRefusal, Table, TableOptions, TableStats};
 pub use verify::Verified;

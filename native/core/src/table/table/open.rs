@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 
 use super::build::refused_at_base;
 use super::counters::{self, Counters, IndexCounters, Saved};
-use super::table::{Index, OnRefusal, Table, TableOptions};
+use super::table::{Index, LostIndex, OnRefusal, Table, TableOptions};
 use crate::error::{Error, Result};
 use crate::manifest::Identity;
 use crate::table::order::IndexSpec;
@@ -79,10 +79,11 @@ impl Table {
 
     /// Open a table for writing. `first` is the first position of the log.
     ///
-    /// A tree that is not there, or was not finished, is made anew if the log still has everything that it follows.
+    /// A tree that is not there, or was not finished, is made anew if the log still has everything that it follows. An index
+    /// that cannot be opened otherwise is lost, see [`Table::lost`].
     ///
     /// # Errors
-    /// [`Error::Missing`] otherwise; those of [`Tree::open`].
+    /// [`Error::Missing`] where the primary tree is lost; those of [`Tree::open`].
     pub fn open(
         vfs: &Arc<dyn Vfs>,
         tables: &Path,
@@ -99,13 +100,15 @@ impl Table {
             base,
             ..
         } = *definition;
-        let open = |tree, base, start, options| {
-            open_tree(vfs, &dir, node, tree, (base, start, first), options, cache)
+        let is_whole = first <= base.saturating_add(1);
+        let open = |tree, from_start, options| {
+            let anew = (from_start && is_whole).then_some(base);
+            open_tree(vfs, &dir, node, tree, (anew, first), options, cache)
         };
-        let primary = open(primary, base, base, options.tree)?;
+        let primary = open(primary, true, options.tree)?;
         let saved = counters::load(vfs.as_ref(), &dir, id)?;
         // Nothing was saved yet, or it was lost: counting begins where the log still allows it.
-        let fallback = |flushed: u64| if first <= base + 1 { base } else { flushed };
+        let fallback = |flushed: u64| if is_whole { base } else { flushed };
         let (counted, mut of_indexes): Saved = saved.unwrap_or_else(|| {
             let position = fallback(primary.flushed());
             let counters = Counters {
@@ -114,31 +117,29 @@ impl Table {
             };
             (counters, Saved::default().1)
         });
-        let (mut indexes, mut building) = (Vec::new(), Vec::new());
+        let (mut indexes, mut building, mut lost) = (Vec::new(), Vec::new(), Vec::new());
         for index in &definition.indexes {
-            // A later index reads what was before its base from the primary tree, so it begins at 0.
-            let start = if index.base == base { base } else { 0 };
-            let tree = open(index.tree, index.base, start, index_options(options.tree))?;
-            let counted = match of_indexes.remove(&index.tree) {
-                Some(counted) => counted,
-                None if index.base == base => IndexCounters {
-                    position: fallback(tree.flushed()),
-                    ..IndexCounters::default()
-                },
-                None => IndexCounters {
-                    position: tree.flushed().min(index.base),
-                    refused: refused_at_base(&tree)?,
-                },
+            let opened = open(index.tree, index.base == base, index_options(options.tree))
+                .and_then(|tree| index_of(index, tree, &primary));
+            let (index, mut counted) = match opened {
+                Ok(opened) => opened,
+                // It can be made again of what the primary tree has.
+                Err(
+                    error @ (Error::Missing { .. }
+                    | Error::Corruption { .. }
+                    | Error::Trimmed { .. }),
+                ) => {
+                    lost.push(LostIndex::of(index, &error));
+                    continue;
+                }
+                Err(error) => return Err(error),
             };
-            let index = Arc::new(Index {
-                id: index.tree,
-                name: index.name.clone(),
-                spec: index.spec.clone(),
-                on_refusal: index.on_refusal,
-                base: index.base,
-                counted: Mutex::new(counted),
-                tree,
-            });
+            if let Some(saved) = of_indexes.remove(&index.id) {
+                counted = saved;
+            } else if index.base == base {
+                counted.position = fallback(index.tree.flushed());
+            }
+            *index.counted.lock() = counted;
             if index.is_built() {
                 indexes.push(index);
             } else {
@@ -151,14 +152,39 @@ impl Table {
             dir,
             id,
             options,
+            primary_id: definition.primary,
             primary,
             indexes: ArcSwap::from_pointee(indexes),
             building: Mutex::new(building),
+            dropped: Mutex::default(),
+            lost,
             following: Mutex::default(),
             counters: Mutex::new(counted),
             saved: Mutex::new(saved),
         }))
     }
+}
+
+/// An index of a table that is opened, and what it refused before its base. What the building of one that is not built needs of the
+/// primary tree is kept.
+///
+/// # Errors
+/// [`Error::Trimmed`] where that is gone: its tree was lost, and a new one began at nothing.
+fn index_of(
+    definition: &IndexDefinition,
+    tree: Arc<Tree>,
+    primary: &Tree,
+) -> Result<(Arc<Index>, IndexCounters)> {
+    let counted = IndexCounters {
+        position: tree.flushed().min(definition.base),
+        refused: refused_at_base(&tree)?,
+    };
+    let index = Index::new(definition, tree);
+    if !index.is_built() {
+        // The log is applied up to the base later, if a crash took that along.
+        *index.hold.lock() = Some(primary.hold_ahead(definition.base)?);
+    }
+    Ok((Arc::new(index), counted))
 }
 
 /// Nobody asks an index for a single key.
@@ -210,13 +236,13 @@ pub(super) fn create_index(
     create_tree(vfs, dir, table.node, index.tree, start, options, cache)
 }
 
-/// Open a tree that follows the log behind `base` and began at `start`; make it anew if it is not there and nothing is lost by that.
+/// Open a tree; if it is not there, make it anew from a position, if there is one at which nothing is lost by that.
 fn open_tree(
     vfs: &Arc<dyn Vfs>,
     dir: &Path,
     node: u128,
     tree: u128,
-    (base, start, first): (u64, u64, u64),
+    (anew, first): (Option<u64>, u64),
     options: TreeOptions,
     cache: &Arc<RunCache>,
 ) -> Result<Arc<Tree>> {
@@ -231,18 +257,16 @@ fn open_tree(
         // A directory in which nothing but a beginning is.
         matches!(error, Error::Missing { .. }) && !has_runs(vfs.as_ref(), &path)?
     };
-    let is_whole = first <= base.saturating_add(1);
-    match error {
-        error if !is_absent => Err(error),
-        _ if is_whole => {
+    match (error, anew) {
+        (error, _) if !is_absent => Err(error),
+        (_, Some(start)) => {
             vfs.create_dir_all(dir)?;
             create_tree(vfs, dir, node, tree, start, options, cache)
         }
-        error => Err(Error::Missing {
+        (error, None) => Err(Error::Missing {
             path,
             reason: format!(
-                "{error}, and the log begins at {first}, behind the start of the tree at {}",
-                base + 1
+                "{error}, and it cannot be made again of the log, which begins at {first}"
             ),
         }),
     }

@@ -165,6 +165,19 @@ impl TableSnapshot {
         &self.indexes
     }
 
+    /// Check all files against their footers and filters; `progress` is told the entries read so far.
+    pub(super) fn verify_runs(&self, progress: &mut dyn FnMut(u64)) -> Result<()> {
+        let mut entries = 0;
+        let indexes = self.indexes.iter().map(|(_, snapshot)| snapshot);
+        for snapshot in std::iter::once(&self.primary).chain(indexes) {
+            for run in snapshot.runs() {
+                entries += run.verify(&mut |_| {})?.entries;
+                progress(entries);
+            }
+        }
+        Ok(())
+    }
+
     fn index(&self, name: &str) -> Result<&(Arc<Index>, Snapshot)> {
         let found = self.indexes.iter().find(|(index, _)| index.name == name);
         found.ok_or_else(|| Error::NotFound {

@@ -9,9 +9,10 @@ use regex::bytes::Regex;
 
 use super::counters::{Counters, IndexCounters, Refusals};
 use super::follow::Following;
+use super::open::IndexDefinition;
 use crate::error::{Error, Result};
 use crate::table::order::IndexSpec;
-use crate::table::tree::{Tree, TreeOptions, TreeStats};
+use crate::table::tree::{Hold, Tree, TreeOptions, TreeStats};
 use crate::vfs::Vfs;
 
 /// Which records delete their key.
@@ -90,9 +91,29 @@ pub struct Index {
     pub(super) base: u64,
     pub(super) tree: Arc<Tree>,
     pub(super) counted: Mutex<IndexCounters>,
+    /// Keeps in the primary tree what its building reads there, until it is built.
+    pub(super) hold: Mutex<Option<Hold>>,
 }
 
 impl Index {
+    /// An index with that tree; nothing was counted yet.
+    pub(super) fn new(definition: &IndexDefinition, tree: Arc<Tree>) -> Self {
+        let counted = IndexCounters {
+            position: tree.flushed(),
+            ..IndexCounters::default()
+        };
+        Self {
+            id: definition.tree,
+            name: definition.name.clone(),
+            spec: definition.spec.clone(),
+            on_refusal: definition.on_refusal,
+            base: definition.base,
+            tree,
+            counted: Mutex::new(counted),
+            hold: Mutex::new(None),
+        }
+    }
+
     /// Its name.
     pub fn name(&self) -> &str {
         &self.name
@@ -138,17 +159,43 @@ impl Index {
     }
 }
 
+/// An index that could not be opened. What it had can be read from the primary tree: drop it, and build it anew.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LostIndex {
+    /// Identity of its tree.
+    pub id: u128,
+    /// Its name.
+    pub name: String,
+    /// What is wrong with its files.
+    pub reason: String,
+}
+
+impl LostIndex {
+    pub(super) fn of(definition: &IndexDefinition, error: &Error) -> Self {
+        Self {
+            id: definition.tree,
+            name: definition.name.clone(),
+            reason: error.to_string(),
+        }
+    }
+}
+
 /// A table that is open for writing. All methods may be called from any thread.
 pub struct Table {
     pub(super) vfs: Arc<dyn Vfs>,
     pub(super) dir: PathBuf,
     pub(super) id: u128,
     pub(super) options: TableOptions,
+    pub(super) primary_id: u128,
     pub(super) primary: Arc<Tree>,
     /// Indexes that follow the log with the table.
     pub(super) indexes: ArcSwap<Vec<Arc<Index>>>,
     /// Indexes that are being built.
     pub(super) building: Mutex<Vec<Arc<Index>>>,
+    /// Trees of indexes that were dropped, while somebody reads them.
+    pub(super) dropped: Mutex<Vec<Arc<Index>>>,
+    /// Indexes that could not be opened.
+    pub(super) lost: Vec<LostIndex>,
     /// Held while something is applied.
     pub(super) following: Mutex<Following>,
     pub(super) counters: Mutex<Counters>,
@@ -192,6 +239,38 @@ impl Table {
     /// Indexes that are being built.
     pub fn building(&self) -> Vec<Arc<Index>> {
         self.building.lock().clone()
+    }
+
+    /// Indexes of the catalog that could not be opened.
+    pub fn lost(&self) -> &[LostIndex] {
+        &self.lost
+    }
+
+    /// Trees of indexes that were dropped and that somebody still reads: their files are not removed yet.
+    pub fn dropped_and_read(&self) -> Vec<u128> {
+        let mut dropped = self.dropped.lock();
+        dropped.retain(|index| index.tree.is_read());
+        dropped.iter().map(|index| index.id).collect()
+    }
+
+    /// All trees that need their files, those of dropped indexes that somebody reads among them.
+    pub fn tree_ids(&self) -> Vec<u128> {
+        let (indexes, building) = (self.indexes.load_full(), self.building());
+        let indexes = indexes.iter().chain(&building).map(|index| index.id);
+        std::iter::once(self.primary_id)
+            .chain(indexes)
+            .chain(self.dropped_and_read())
+            .collect()
+    }
+
+    /// Whether somebody reads it, or goes on after it was dropped.
+    pub fn is_read(&self) -> bool {
+        let indexes = self.indexes.load_full();
+        let building = self.building.lock();
+        let mut all = indexes.iter().chain(building.iter());
+        self.primary.is_read()
+            || all.any(|index| index.tree.is_read())
+            || !self.dropped_and_read().is_empty()
     }
 
     /// An index that can be read.

@@ -37,6 +37,11 @@ impl Committer {
         }
     }
 
+    /// Whether somebody reads a run of no version any more.
+    pub fn is_read(&self) -> bool {
+        self.obsolete.iter().any(|run| Arc::strong_count(run) > 1)
+    }
+
     pub fn obsolete(&self) -> usize {
         self.obsolete.len()
     }

@@ -10,7 +10,7 @@ use super::view::State;
 use crate::error::{Error, Result};
 use crate::table::entry::{Direction, Entries, Entry};
 use crate::table::memory::MemoryHit;
-use crate::table::run::{Found, KeyHash};
+use crate::table::run::{Found, KeyHash, Run};
 
 /// A tree as of one moment. What it needs stays there while it lives: it keeps memory, and
 /// the files of runs that were merged since.
@@ -60,6 +60,11 @@ impl Snapshot {
     /// Lowest position that it can be read at.
     pub fn floor(&self) -> u64 {
         self.state.view.version.floor()
+    }
+
+    /// All runs.
+    pub fn runs(&self) -> impl Iterator<Item = &Arc<Run>> {
+        self.state.view.runs.values()
     }
 
     fn check(&self, at: u64) -> Result<()> {

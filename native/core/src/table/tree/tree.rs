@@ -263,13 +263,35 @@ impl Tree {
         self.floor.hold(position)
     }
 
+    /// Keep what is visible at a position from when it is applied on, as [`Tree::hold`] does.
+    pub(in crate::table) fn hold_ahead(&self, position: u64) -> Result<Hold> {
+        self.floor.hold(position)
+    }
+
+    /// Whether a snapshot, or something that reads, has a part of the tree. Once it was abandoned nobody who has none can get one.
+    pub fn is_read(&self) -> bool {
+        let state = self.state();
+        // The tree has the state, and this does.
+        let has_state = Arc::strong_count(&state) > 2 || Arc::strong_count(&state.view) > 1;
+        let view = &state.view;
+        let slices = || view.ranges.iter().flat_map(|range| &range.slices);
+        has_state
+            || view.runs.values().any(|run| {
+                let ours = 1 + slices()
+                    .filter(|slice| Arc::ptr_eq(&slice.run, run))
+                    .count();
+                Arc::strong_count(run) > ours
+            })
+            || self.committer.lock().is_read()
+    }
+
     /// Say that the tree was dropped: nothing is committed any more, and running tasks discard what
     /// they wrote.
     pub fn abandon(&self) {
         self.is_abandoned.store(true, Ordering::SeqCst);
     }
 
-    pub(super) fn check_wanted(&self) -> Result<()> {
+    pub(in crate::table) fn check_wanted(&self) -> Result<()> {
         if self.is_abandoned.load(Ordering::SeqCst) {
             return Err(Error::Closed);
         }

@@ -310,6 +310,11 @@ impl Vfs for FaultVfs {
         })
     }
 
+    fn remove_dir(&self, dir: &Path) -> Result<()> {
+        self.plan
+            .run(OpKind::Remove, dir, || self.inner.remove_dir(dir))
+    }
+
     fn sync_dir(&self, dir: &Path) -> Result<()> {
         self.plan
             .run(OpKind::SyncDir, dir, || self.inner.sync_dir(dir))

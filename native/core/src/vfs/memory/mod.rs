@@ -275,6 +275,11 @@ impl Vfs for MemoryVfs {
         result.map_err(|source| Error::io("remove", path, source))
     }
 
+    fn remove_dir(&self, dir: &Path) -> Result<()> {
+        let result = self.state.lock().remove_dir(dir);
+        result.map_err(|source| Error::io("remove", dir, source))
+    }
+
     fn sync_dir(&self, dir: &Path) -> Result<()> {
         let state = &mut *self.state.lock();
         let node = state.live.find(dir);

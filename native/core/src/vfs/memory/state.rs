@@ -9,7 +9,7 @@ use rustix::io::Errno;
 
 use super::crash::Disk;
 use super::trace::Operation;
-use super::tree::{EntryChange, NodeId, Tree};
+use super::tree::{Entry, EntryChange, NodeId, Tree};
 
 /// Operations after which they are folded, where they are.
 const FOLD_OPERATIONS: usize = 256;
@@ -124,6 +124,21 @@ impl State {
         let entry = self.live.entry(path)?;
         let node = self.live.get(&entry).ok_or(Errno::NOENT)?;
         self.live.file(node)?;
+        self.unlink(path, entry);
+        Ok(())
+    }
+
+    pub(super) fn remove_dir(&mut self, dir: &Path) -> io::Result<()> {
+        let entry = self.live.entry(dir)?;
+        let node = self.live.get(&entry).ok_or(Errno::NOENT)?;
+        if !self.live.entries(node)?.is_empty() {
+            return Err(Errno::NOTEMPTY.into());
+        }
+        self.unlink(dir, entry);
+        Ok(())
+    }
+
+    fn unlink(&mut self, path: &Path, entry: Entry) {
         let change = EntryChange {
             unlink: Some(entry),
             link: None,
@@ -133,7 +148,6 @@ impl State {
             path: path.into(),
             change,
         });
-        Ok(())
     }
 
     pub(super) fn write(

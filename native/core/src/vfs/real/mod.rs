@@ -149,6 +149,10 @@ impl Vfs for RealVfs {
         fs::remove_file(path).map_err(|source| Error::io("remove", path, source))
     }
 
+    fn remove_dir(&self, dir: &Path) -> Result<()> {
+        fs::remove_dir(dir).map_err(|source| Error::io("remove", dir, source))
+    }
+
     fn sync_dir(&self, dir: &Path) -> Result<()> {
         let _refill = spares::Refill;
         spares::open(|| File::open(openable(dir)))

@@ -52,11 +52,11 @@ fn what_is_appended_meanwhile_is_in_it() {
     assert!(error.to_string().contains("still being built"), "{error}");
     fixture
         .table
-        .build_index("n", &view, &stream, &mut |_| true)
+        .build_index(50, &view, &stream, &mut |_| true)
         .unwrap();
     fixture
         .table
-        .build_index("n", &view, &stream, &mut |_| true)
+        .build_index(50, &view, &stream, &mut |_| true)
         .unwrap();
     fixture.check();
     assert!(
@@ -70,15 +70,13 @@ fn what_is_appended_meanwhile_is_in_it() {
 }
 
 #[test]
-fn names_and_trees_are_not_given_twice() {
+fn trees_are_not_given_twice() {
     let mut fixture = filled(5);
     fixture.build("n", "json:/n:int", 50).unwrap();
-    for (name, tree) in [("n", 51), ("m", 50)] {
-        let error = fixture.build(name, "json:/n", tree).unwrap_err();
-        assert!(matches!(error, Error::AlreadyExists { .. }), "{error}");
-    }
-    fixture.table.drop_index("n").unwrap();
-    let error = fixture.table.drop_index("n").unwrap_err();
+    let error = fixture.build("m", "json:/n", 50).unwrap_err();
+    assert!(matches!(error, Error::AlreadyExists { .. }), "{error}");
+    fixture.table.drop_index(50).unwrap();
+    let error = fixture.table.drop_index(50).unwrap_err();
     assert!(matches!(error, Error::NotFound { .. }), "{error}");
     assert!(matches!(
         fixture.table.index("n"),
@@ -101,7 +99,7 @@ fn an_index_that_must_be_complete_is_not_built_over_what_it_cannot_hold() {
     let (view, stream) = fixture.view();
     let error = fixture
         .table
-        .build_index("n", &view, &stream, &mut |_| true)
+        .build_index(50, &view, &stream, &mut |_| true)
         .unwrap_err();
     let text = error.to_string();
     assert!(
@@ -129,7 +127,7 @@ fn an_interrupted_building_goes_on() {
     fixture.definition.indexes.push(index);
     let (view, stream) = fixture.view();
     let mut first = 0;
-    let stopped = fixture.table.build_index("n", &view, &stream, &mut |read| {
+    let stopped = fixture.table.build_index(50, &view, &stream, &mut |read| {
         first = read;
         false
     });
@@ -144,7 +142,7 @@ fn an_interrupted_building_goes_on() {
     };
     fixture
         .table
-        .build_index("n", &view, &stream, progress)
+        .build_index(50, &view, &stream, progress)
         .unwrap();
     assert_eq!(first + rest, 2500);
     fixture.catch_up();
@@ -152,4 +150,77 @@ fn an_interrupted_building_goes_on() {
     let snapshot = fixture.table.snapshot().unwrap();
     let found = index_rows(&snapshot, "n", None, None, Direction::Forward).unwrap();
     assert_eq!(found.len(), 2500);
+}
+
+/// Begin an index and do not build it yet.
+fn begin(fixture: &mut Fixture) {
+    let index = index_definition("n", "json:/n:int", 50, fixture.table.position());
+    let cache = Arc::new(RunCache::default());
+    let begun = fixture
+        .table
+        .begin_index(&fixture.definition, &index, &cache)
+        .unwrap();
+    assert_eq!(begun.base(), index.base);
+    fixture.definition.indexes.push(index);
+}
+
+/// Replace what the table has, and let go of the versions before as far as may be.
+fn replace_all(fixture: &mut Fixture) {
+    for n in 0..20 {
+        fixture.put(&format!("k{n:04}"), &format!(r#"{{"n": {}}}"#, 100 + n));
+    }
+    fixture.catch_up();
+    fixture.table.flush().unwrap();
+    while fixture.table.compact().unwrap() {}
+}
+
+#[test]
+fn what_a_building_reads_is_kept() {
+    let mut fixture = filled(20);
+    begin(&mut fixture);
+    replace_all(&mut fixture);
+    assert!(fixture.table.floor() <= 21, "{}", fixture.table.floor());
+    // Also by the next open, which has no building yet that could say so.
+    fixture.reopen();
+    replace_all(&mut fixture);
+    assert!(fixture.table.floor() <= 21, "{}", fixture.table.floor());
+    let (view, stream) = fixture.view();
+    fixture
+        .table
+        .build_index(50, &view, &stream, &mut |_| true)
+        .unwrap();
+    fixture.check();
+    replace_all(&mut fixture);
+    assert!(fixture.table.floor() > 21);
+}
+
+#[test]
+fn a_building_waits_for_what_a_crash_took_along() {
+    let mut fixture = filled(20);
+    begin(&mut fixture);
+    // Nothing was flushed: the primary tree begins at nothing again.
+    fixture.reopen();
+    assert_eq!(fixture.table.position(), 0);
+    let (view, stream) = fixture.view();
+    fixture
+        .table
+        .build_index(50, &view, &stream, &mut |_| true)
+        .unwrap();
+    fixture.check();
+    assert_eq!(fixture.table.verify(&mut |_| {}).unwrap().entries, 19);
+}
+
+#[test]
+fn the_base_is_where_the_table_is() {
+    let mut fixture = filled(20);
+    let index = index_definition("n", "json:/n:int", 50, 3);
+    let cache = Arc::new(RunCache::default());
+    let begun = fixture
+        .table
+        .begin_index(&fixture.definition, &index, &cache)
+        .unwrap();
+    assert_eq!(begun.base(), 21);
+    fixture.table.drop_index(50).unwrap();
+    replace_all(&mut fixture);
+    assert_eq!(fixture.table.floor(), fixture.table.position());
 }

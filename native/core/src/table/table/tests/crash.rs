@@ -85,7 +85,7 @@ fn every_crash_leaves_a_table_that_equals_its_log() {
             let (view, stream) = after.view();
             after
                 .table
-                .build_index(index.name(), &view, &stream, &mut |_| true)
+                .build_index(index.id(), &view, &stream, &mut |_| true)
                 .unwrap();
         }
         after.check();

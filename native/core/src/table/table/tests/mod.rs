@@ -3,6 +3,7 @@
 mod building;
 mod counting;
 mod crash;
+mod files;
 mod model;
 mod payloads;
 mod reading;
@@ -187,7 +188,7 @@ impl Fixture {
         self.table.begin_index(&self.definition, &index, &cache)?;
         self.definition.indexes.push(index);
         let (view, stream) = self.view();
-        self.table.build_index(name, &view, &stream, &mut |_| true)
+        self.table.build_index(tree, &view, &stream, &mut |_| true)
     }
 
     /// Everything about the table at a position is as the list says.

@@ -90,7 +90,7 @@ fn run(steps: &[Step], history: u64) {
             Step::Drop => {
                 if fixture.definition.indexes.len() > 2 {
                     let dropped = fixture.definition.indexes.remove(2);
-                    fixture.table.drop_index(&dropped.name).unwrap();
+                    fixture.table.drop_index(dropped.tree).unwrap();
                 }
             }
             Step::Keep => kept.push(fixture.table.snapshot().unwrap()),

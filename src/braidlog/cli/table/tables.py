@@ -1,0 +1,321 @@
+"""``braidlog table``: the latest value of each key of a log."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from braidlog.cli.command import parameters
+from braidlog.cli.command.commands import LocalCommand, group_of
+from braidlog.cli.command.failures import NOT_FOUND, Problem
+from braidlog.cli.command.options import layout_options, yes_option
+from braidlog.cli.command.session import Session
+from braidlog.cli.terminal.output import facts, line, plain, rows
+from braidlog.cli.terminal.progress import meter
+from braidlog.cli.terminal.records import encoder
+from braidlog.cli.terminal.text import clock, human_bytes
+from braidlog.errors import AlreadyExistsError, NotFoundError
+
+if TYPE_CHECKING:
+    import braidlog
+    from braidlog.store.tables.table import Table
+
+
+@click.group(cls=group_of(LocalCommand))
+def table() -> None:
+    """The latest value of each key of a log."""
+
+
+@contextmanager
+def opened(session: Session, name: str) -> Iterator[Table]:
+    """Open the data directory as its writer, and a table of it.
+
+    Raises:
+        Problem: There is no such table.
+    """
+    with session.writer() as store:
+        try:
+            found = store.table(name)
+        except NotFoundError as error:
+            hint = "`braidlog table list` shows the tables"
+            raise Problem(error.message, hint, NOT_FOUND) from None
+        yield found
+
+
+@table.command()
+@click.argument("name")
+@click.option("--log", required=True, help="The log that the table follows.")
+@click.option(
+    "--index",
+    "indexes",
+    multiple=True,
+    metavar="NAME=FIELD",
+    help="An index, for instance city=json:/city or price=json:/price:float.",
+)
+@click.option(
+    "--begin",
+    type=parameters.POSITION,
+    help="First position that counts [default: the first of the log].",
+)
+@click.option(
+    "--history",
+    type=parameters.COUNT,
+    default=0,
+    help="Positions behind the newest one that stay readable [default: 0].",
+)
+@click.option(
+    "--memory", "memory_bytes", type=parameters.size, help="Memory [default: 64MiB]."
+)
+@click.option(
+    "--deletes",
+    default="null",
+    show_default=True,
+    help="Records that delete: null, empty, none, header:NAME or pattern:REGEX.",
+)
+@click.option("--exist-ok", is_flag=True, help="Accept an existing table as it is.")
+def create(
+    session: Session, name: str, *, indexes: tuple[str, ...], **options: Any
+) -> None:
+    """Create the table NAME of a log."""
+    given = dict(_named(index) for index in indexes)
+    if len(given) != len(indexes):
+        raise click.UsageError("two indexes have the same name")
+    with session.writer() as store:
+        try:
+            store.create_table(name, indexes=given, **options)
+        except AlreadyExistsError as error:
+            hint = "choose another name, or pass --exist-ok"
+            raise Problem(error.message, hint) from None
+    line(session, f"created {name}", table=name, log=options["log"], indexes=given)
+
+
+def _named(index: str) -> tuple[str, str]:
+    name, equals, field = index.partition("=")
+    if not (name and equals and field):
+        msg = f"--index must be NAME=FIELD, for instance city=json:/city, not {index!r}"
+        raise click.UsageError(msg)
+    return name, field
+
+
+@table.command("list")
+def list_(session: Session) -> None:
+    """List the tables."""
+    from braidlog.store import inspect as files
+
+    with session.files():
+        found = [
+            {
+                "table": each.name,
+                "log": each.log,
+                "indexes": [index.name for index in each.indexes],
+                "created": each.created,
+            }
+            for each in files.state(session.data).tables
+        ]
+    rows(session, found, empty="no tables", shown=_shown)
+
+
+def _shown(row: dict[str, Any]) -> dict[str, Any]:
+    indexes = ", ".join(row["indexes"]) or "-"
+    return row | {"indexes": indexes, "created": clock(row["created"])}
+
+
+@table.command()
+@click.argument("name")
+def describe(session: Session, name: str) -> None:
+    """Show settings and figures of the table NAME."""
+    with opened(session, name) as found:
+        seen = plain(found.describe()) | plain(found.stats())
+    facts(session, seen, _described)
+
+
+def _described(seen: dict[str, Any]) -> dict[str, Any]:
+    shown = {
+        key: human_bytes(value) if "bytes" in key else value
+        for key, value in seen.items()
+    }
+    shown["created"] = clock(seen["created"])
+    shown["indexes"] = {
+        index["name"]: f"{index['field']} ({index['state']}"
+        + (f", {index['missing']} records missing)" if index["missing"] else ")")
+        for index in seen["indexes"]
+    }
+    return shown
+
+
+def _print(
+    session: Session,
+    records: Iterable[braidlog.Record],
+    layout: str,
+    binary: Any,
+    delimiter: bytes,
+) -> None:
+    encode = encoder(
+        "json" if session.as_json else layout, binary=binary, delimiter=delimiter
+    )
+    for record in records:
+        sys.stdout.buffer.write(encode(record))
+
+
+@table.command()
+@click.argument("name")
+@click.argument("key")
+@layout_options
+def get(
+    session: Session, name: str, key: str, *, layout: str, binary: Any, delimiter: bytes
+) -> None:
+    """Print the record that has the value of KEY in the table NAME."""
+    with opened(session, name) as found:
+        record = found.get(key.encode())
+        if record is None:
+            hint = f"`braidlog table scan {name}` prints the keys that there are"
+            raise Problem(f"table {name!r} has no key {key!r}", hint, NOT_FOUND)
+        _print(session, [record], layout, binary, delimiter)
+
+
+@table.command()
+@click.argument("name")
+@click.option("--begin", help="First key.")
+@click.option("--end", help="Stop before this key.")
+@click.option("--prefix", help="Only keys that begin with this.")
+@click.option("--index", help="In the order of this index; bounds are then its values.")
+@click.option("--at", type=parameters.POSITION, help="As of this position of the log.")
+@click.option("--limit", type=parameters.COUNT, help="Print at most this many records.")
+@click.option("--reverse", "-r", is_flag=True, help="Last key first.")
+@layout_options
+def scan(
+    session: Session,
+    /,
+    name: str,
+    *,
+    begin: str | None,
+    end: str | None,
+    prefix: str | None,
+    index: str | None,
+    at: int | None,
+    limit: int | None,
+    reverse: bool,
+    layout: str,
+    binary: Any,
+    delimiter: bytes,
+) -> None:
+    """Print the records of the table NAME in the order of their keys."""
+    if index is not None and prefix is not None:
+        raise click.UsageError("--prefix cannot be used with --index")
+    with opened(session, name) as found, found.at(at) as snapshot:
+        records: Iterator[braidlog.Record]
+        if index is not None:
+            by = snapshot.index(index)
+            low, high = _value(begin), _value(end)
+            records = by.scan(low, high, reverse=reverse, limit=limit)
+        else:
+            records = snapshot.scan(
+                _key(begin),
+                _key(end),
+                prefix=_key(prefix),
+                reverse=reverse,
+                limit=limit,
+            )
+        _print(session, records, layout, binary, delimiter)
+
+
+def _key(text: str | None) -> bytes | None:
+    return None if text is None else text.encode()
+
+
+def _value(text: str | None) -> Any:
+    """Return a bound of an index: a number or a truth value if it looks like one."""
+    if text in ("true", "false"):
+        return text == "true"
+    if text is None:
+        return None
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+@table.command()
+@click.argument("name")
+@click.argument("file", type=parameters.LocalPath(dir_okay=False))
+@click.option("--at", type=parameters.POSITION, help="As of this position of the log.")
+def export(session: Session, name: str, file: Any, *, at: int | None) -> None:
+    """Write the table NAME to FILE, a Parquet file."""
+    from pyarrow import parquet
+
+    written = 0
+    with opened(session, name) as found, found.at(at) as snapshot:
+        with (
+            meter("exporting", None, unit="records") as progress,
+            parquet.ParquetWriter(file, snapshot.schema) as out,
+        ):
+            for batch in snapshot.batches():
+                out.write_batch(batch)
+                written += batch.num_rows
+                progress.at(written)
+        position = snapshot.position
+    line(
+        session,
+        f"wrote {written} records to {file}",
+        table=name,
+        file=str(file),
+        records=written,
+        position=position,
+    )
+
+
+@table.command()
+@click.argument("name")
+@yes_option
+def drop(session: Session, name: str, *, yes: bool) -> None:
+    """Drop the table NAME; its log stays."""
+    with opened(session, name) as found:
+        session.confirm(f"drop table {name!r}; log {found.log!r} stays", yes=yes)
+        with found.ddl() as change:
+            change.drop(name)
+    line(session, f"dropped {name}", table=name)
+
+
+@table.command()
+@click.argument("name")
+@click.argument("to")
+def rename(session: Session, name: str, to: str) -> None:
+    """Give the table NAME the name TO."""
+    with opened(session, name) as found, found.ddl() as change:
+        change.rename(name, to)
+    line(session, f"renamed {name} to {to}", table=to)
+
+
+@table.command()
+@click.argument("name")
+def rebuild(session: Session, name: str) -> None:
+    """Make the table NAME anew of its log."""
+    with opened(session, name) as found:
+        found.rebuild()
+        end = found.describe().lag + found.applied
+        with meter("rebuilding", end, unit="records") as progress:
+            progress.at(found.applied)
+        found.flush()
+        records = found.describe().applied
+    line(session, f"rebuilt {name} up to {records}", table=name, applied=records)
+
+
+@table.command()
+@click.argument("name")
+def verify(session: Session, name: str) -> None:
+    """Read the table NAME, check every page, and compare its indexes with it."""
+    with opened(session, name) as found:
+        records, entries = found.verify()
+    line(
+        session,
+        f"{name} is whole: {records} records, {entries} entries of indexes",
+        table=name,
+        records=records,
+        entries=entries,
+    )

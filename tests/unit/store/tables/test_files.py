@@ -1,0 +1,148 @@
+"""Buildings of indexes, and files of tables that are lost or of nobody."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+import braidlog
+from braidlog.errors import (
+    InvalidArgumentError,
+    MissingFileError,
+    NotFoundError,
+    TrimmedError,
+)
+from unit.store.tables.stock import INDEXES, put
+
+
+def files_of(store: braidlog.Store) -> set[str]:
+    """Return the directories of tables and of their trees."""
+    tables = store.path / "tables"
+    found = (path for path in tables.rglob("*") if path.is_dir())
+    return {path.relative_to(tables).as_posix() for path in found}
+
+
+def test_what_a_building_reads_is_kept_while_others_write(
+    store: braidlog.Store,
+) -> None:
+    stock = store.create_table("stock", log="orders")
+    for number in range(300):
+        put(store, b"%04d" % number, "old", number)
+    host = store._table_host()
+    with host._upkeeping:  # So that nothing is built yet.
+        with store.ddl() as change:
+            change.create_index("stock", "late", "json:/city")
+        for number in range(300):
+            put(store, b"%04d" % number, "new", number)
+        stock.flush()
+        while stock._opened()[1].merge():
+            pass
+        assert store.log("orders").trim(301) <= 301
+        assert stock.describe().oldest <= 300
+    assert stock.index("late").wait(timeout=60)
+    assert len(list(stock.index("late").get("new"))) == 300
+    stock.flush()
+    assert stock.describe().oldest == 600
+
+
+def test_an_index_is_dropped_and_created_by_one_change(store: braidlog.Store) -> None:
+    stock = store.create_table("stock", log="orders", indexes=INDEXES)
+    put(store, b"tea", "Oslo", 1)
+    with store.ddl() as change:
+        change.drop_index("stock", "by_city")
+        change.create_index("stock", "by_city", "json:/price:float")
+    assert stock.index("by_city").wait(timeout=60)
+    assert [record.key for record in stock.index("by_city").get(1.0)] == [b"tea"]
+    assert stock.verify() == (1, 2)
+
+
+def test_a_change_that_is_refused_begins_nothing(store: braidlog.Store) -> None:
+    stock = store.create_table("stock", log="orders")
+    before = files_of(store)
+    host = store._table_host()
+    entry = host.entry("stock")
+    build = ("build", entry.id, 7, "late", b"json:/city", None)
+    with pytest.raises(NotFoundError):
+        host.commit([build, ("drop", 99)])
+    assert stock._opened()[1].trees == [entry.primary]
+    host.maintain()
+    assert files_of(store) == before
+
+
+def test_an_index_that_must_be_whole_is_given_up(store: braidlog.Store) -> None:
+    stock = store.create_table("stock", log="orders")
+    position = store.log("orders").append(b"no json", key=b"tea")
+    with store.ddl() as change:
+        change.create_index("stock", "late", "strict json:/city")
+    late = stock.index("late")
+    with pytest.raises(InvalidArgumentError, match=f"position {position}"):
+        late.wait(timeout=60)
+    assert stock.describe().indexes == ()
+
+
+def test_an_index_whose_files_are_gone_is_built_anew(tmp_path: Path) -> None:
+    with braidlog.open(tmp_path / "d") as store:
+        store.create_log("orders")
+        stock = store.create_table("stock", log="orders", indexes=INDEXES)
+        for number in range(50):
+            put(store, b"%04d" % number, f"c{number % 3}", number)
+        stock.flush()
+        store.log("orders").trim(40)
+        [index] = [each for each in stock._current().indexes if each.name == "by_city"]
+        path = store.path / "tables" / f"{stock._entry.id:032x}" / f"{index.tree:032x}"
+    shutil.rmtree(path)
+    with braidlog.open(tmp_path / "d") as store:
+        stock = store.table("stock")
+        assert stock.index("by_city").wait(timeout=60)
+        assert len(list(stock.index("by_city").get("c1"))) == 17
+        assert stock.verify() == (50, 100)
+        assert stock.describe().failure is None
+
+
+def test_a_table_whose_files_are_gone_is_missing(tmp_path: Path) -> None:
+    with braidlog.open(tmp_path / "d") as store:
+        store.create_log("orders")
+        stock = store.create_table("stock", log="orders")
+        store.create_table("other", log="orders")
+        put(store, b"tea", "Oslo", 1)
+        put(store, b"milk", "Oslo", 1)
+        stock.flush()
+        store.table("other").flush()
+        store.log("orders").trim(2)
+        path = store.path / "tables" / f"{stock._entry.id:032x}"
+    shutil.rmtree(path)
+    with braidlog.open(tmp_path / "d") as store:
+        with pytest.raises(MissingFileError):
+            store.table("stock").get(b"tea")
+        # Others are kept up to date all the same.
+        put(store, b"tea", "Rome", 2)
+        with pytest.raises(MissingFileError):
+            store._table_host().maintain()
+        other = store.table("other")
+        assert other.stats().applied == 3
+        with pytest.raises(TrimmedError):
+            store.table("stock").rebuild()
+        store.drop_table("stock")
+        store._table_host().maintain()
+
+
+def test_files_of_a_dropped_table_stay_while_they_are_read(
+    store: braidlog.Store,
+) -> None:
+    stock = store.create_table("stock", log="orders", indexes=INDEXES)
+    for number in range(200):
+        put(store, b"%04d" % number, "Oslo", number)
+    stock.flush()
+    host = store._table_host()
+    snapshot = stock.at()
+    rows = iter(snapshot.index("by_city").get("Oslo"))
+    assert next(rows).key == b"0000"
+    store.drop_table("stock")
+    host.maintain()
+    assert len(list(snapshot)) == 200
+    assert len(list(rows)) == 199
+    assert files_of(store)
+    snapshot.close()
+    del rows
+    host.maintain()
+    assert files_of(store) == set()
