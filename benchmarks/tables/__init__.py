@@ -1,0 +1,1 @@
+"""Tables beside RocksDB, LMDB and SQLite as stores of keys and values."""
