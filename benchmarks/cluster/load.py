@@ -16,6 +16,9 @@ from benchmarks.timing import Figures, summary
 
 T = TypeVar("T")
 
+APPENDS = "appends"
+"""Among the figures of a workload: how many appends it took, those that warm up too."""
+
 WARM = 50
 """Appends that do not count, before those one at a time."""
 
@@ -65,7 +68,7 @@ async def one_at_a_time(system: System, value: bytes, count: int) -> Figures:
         before = perf_counter_ns()
         await system.append(value)
         took.append((perf_counter_ns() - before) / 1e3)
-    return summary(took, perf_counter() - begun)
+    return {**summary(took, perf_counter() - begun), APPENDS: WARM + count}
 
 
 async def callers(system: System, value: bytes, count: int, tasks: int) -> Figures:
@@ -80,7 +83,7 @@ async def callers(system: System, value: bytes, count: int, tasks: int) -> Figur
 
     begun = perf_counter()
     await _all(caller(count // tasks) for _ in range(tasks))
-    return summary(took, perf_counter() - begun)
+    return {**summary(took, perf_counter() - begun), APPENDS: len(took)}
 
 
 async def batches(

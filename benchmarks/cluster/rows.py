@@ -1,10 +1,12 @@
 """Contestants and rows that most questions have in common."""
 
+import time
 from collections.abc import Callable, Coroutine
 from contextlib import ExitStack
 from functools import partial
 from typing import Any, TypeAlias
 
+from benchmarks.cluster import load, processes
 from benchmarks.cluster.load import System
 from benchmarks.cluster.plan import Plan
 from benchmarks.cluster.systems import FLOOR, OURS, PEERS, opened
@@ -37,8 +39,31 @@ def contestants(
 def _start(
     name: str, plan: Plan, question: str, work: Work, stack: ExitStack
 ) -> Measure:
-    loop, system = opened(name, plan, question, stack)
-    return lambda: loop.run(work(system))
+    loop, system, nodes = opened(name, plan, question, stack)
+
+    def measure() -> Figures:
+        before, of_client = processes.spent_us(nodes), time.process_time_ns()
+        figures = loop.run(work(system))
+        client_us = (time.process_time_ns() - of_client) / 1e3
+        after = processes.spent_us(nodes)
+        each = [after[pid] - before[pid] for pid in nodes]
+        count = figures.pop(load.APPENDS, None)
+        if count is not None:
+            figures["nodes_us"] = sum(each) / count
+            figures["busiest_us"] = max(each) / count
+            figures["client_us"] = client_us / count
+        return figures
+
+    return measure
+
+
+def processor_rows(workload: str) -> list[Comparison]:
+    """Return the processor time of an append: of all nodes, of one, of the client."""
+    what = f"{workload}, processor time of an append"
+    return [
+        row(what, metric, "us", Better.LOWER, None)
+        for metric in ("nodes_us", "busiest_us", "client_us")
+    ]
 
 
 def row(

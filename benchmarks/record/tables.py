@@ -46,6 +46,9 @@ _METRICS: Final = {
     "mean": "mean",
     "per_cpu_second": "per second of processor time",
     "worker": "memory of a worker",
+    "nodes": "all nodes",
+    "busiest": "the busiest node",
+    "client": "client",
 }
 _FACTS: Final = (
     *("date", "revision", "cpu", "memory", "load", "kernel", "file system", "python"),

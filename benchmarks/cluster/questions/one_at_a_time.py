@@ -23,4 +23,5 @@ def comparisons(plan: Plan) -> list[Comparison]:
     return [
         rows.row(what, "p50_us", "us", Better.LOWER, 1_500),
         rows.row(what, "p99_us", "us", Better.LOWER, None),
+        *rows.processor_rows(what),
     ]

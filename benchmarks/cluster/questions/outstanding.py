@@ -25,4 +25,5 @@ def comparisons(plan: Plan) -> list[Comparison]:
     return [
         rows.row(what, "per_second", "/s", Better.HIGHER, 40_000),
         rows.row(what, "p99_us", "us", Better.LOWER, None),
+        *rows.processor_rows(what),
     ]

@@ -25,12 +25,14 @@ STARTS: dict[str, Start] = {
 
 def opened(
     name: str, plan: Plan, question: str, stack: ExitStack
-) -> tuple[Loop, System]:
-    """Start a system and connect to it."""
+) -> tuple[Loop, System, frozenset[int]]:
+    """Start a system and connect to it; return its processes, too."""
+    before = processes.children()
     system = STARTS[name](plan, question, stack)
+    nodes = processes.children() - before
     loop = Loop(stack)
     loop.run(system.open())
     stack.callback(lambda: loop.run(system.close()))
     if plan.priority:
         processes.prioritize(plan.priority)
-    return loop, system
+    return loop, system, nodes
