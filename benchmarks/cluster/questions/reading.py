@@ -31,13 +31,13 @@ def contestants(plan: Plan) -> list[Contestant]:
 
 
 def _from_start(name: str, plan: Plan, stack: ExitStack) -> Measure:
-    loop, system = open_system(name, plan, NAME, stack)
+    loop, system, _ = open_system(name, plan, NAME, stack)
     loop.run(load.fill(system, data.value(plan.seed, 128), plan.read))
     return lambda: loop.run(load.read(system, plan.read))
 
 
 def _at_the_tail(plan: Plan, stack: ExitStack) -> Measure:
-    loop, system = open_system(OURS, plan, f"{NAME}-tail", stack)
+    loop, system, _ = open_system(OURS, plan, f"{NAME}-tail", stack)
     assert isinstance(system, braidlog.Braidlog)
     return lambda: loop.run(_follow(system, plan))
 
