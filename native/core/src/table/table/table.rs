@@ -304,8 +304,10 @@ impl Table {
 
     /// Everything up to this position is applied, in all trees.
     pub fn position(&self) -> u64 {
-        let applied = self.trees().into_iter().map(|tree| tree.applied());
-        applied.min().unwrap_or_default()
+        // Each read asks, so nothing is copied.
+        let indexes = self.indexes.load();
+        let applied = indexes.iter().map(|index| index.tree.applied());
+        applied.fold(self.primary.applied(), u64::min)
     }
 
     /// Lowest position that can be read.
@@ -324,7 +326,9 @@ impl Table {
 
     /// Bytes of all memory levels.
     pub fn memory_bytes(&self) -> usize {
-        self.trees().iter().map(|tree| tree.memory_bytes()).sum()
+        let indexes = self.indexes.load();
+        let of_indexes = indexes.iter().map(|index| index.tree.memory_bytes());
+        self.primary.memory_bytes() + of_indexes.sum::<usize>()
     }
 
     /// What was counted.
