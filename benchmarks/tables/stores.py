@@ -78,8 +78,8 @@ class Ours:
         return None if found is None else found.value
 
     def get_many(self, keys: Sequence[bytes]) -> int:
-        """Look the keys up into Arrow."""
-        return int(self.table.get_many(keys).num_rows)
+        """Look the keys up, from Arrow to Arrow."""
+        return int(self.table.get_many(pa.array(keys, pa.binary())).num_rows)
 
     def scan(self) -> int:
         """Scan to Arrow."""

@@ -94,15 +94,17 @@ class TableReads:
     def get_many(self, keys: Iterable[Buffer], *, after: int | None = None) -> Any:
         """Look up many keys, all at one position.
 
-        Returns a list with one record, or None, for each key. An Arrow array of keys
-        gives a `pyarrow.RecordBatch` instead: a row for each key, in their order, with
-        nulls where a key has no value.
+        Returns a list with one record, or None, for each key. An Arrow array of keys,
+        or a column in pieces, gives a `pyarrow.RecordBatch` instead: a row for each
+        key, in their order, with nulls where a key has no value.
         """
         after = _checked_after(after)
-        if hasattr(keys, "__arrow_c_array__"):
+        whole = hasattr(keys, "__arrow_c_array__")
+        if whole or hasattr(keys, "__arrow_c_stream__"):
             import pyarrow as pa
 
-            wanted = pa.RecordBatch.from_arrays([pa.array(keys)], names=["key"])
+            found = pa.array(keys) if whole else pa.chunked_array(keys).combine_chunks()
+            wanted = pa.RecordBatch.from_arrays([found], names=["key"])
             return pa.record_batch(self._reads().get_arrow(wanted, None, after))
         return self._reads().get_many(list(keys), after)
 

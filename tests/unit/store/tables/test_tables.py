@@ -439,3 +439,21 @@ def test_wait(store: braidlog.Store) -> None:
     position = put(store, b"tea", "Oslo", 1)
     assert stock.wait(position, timeout=5)
     assert stock.describe().lag == 0
+
+
+def test_keys_come_as_any_arrow_column(store: braidlog.Store) -> None:
+    stock = store.create_table("stock", log="orders")
+    put(store, b"tea", "Oslo", 1)
+    for keys in (
+        pa.array([b"tea", b"none"]),
+        pa.array(["tea", "none"]),
+        pa.chunked_array([[b"tea"], [b"none"]]),
+        pa.chunked_array([[]], pa.binary()),
+    ):
+        found = stock.get_many(keys)
+        assert found.num_rows == len(keys)
+        assert found["position"].to_pylist() == [1, None][: len(keys)]
+    with pytest.raises(InvalidArgumentError, match="binary or text without nulls"):
+        stock.get_many(pa.array([1, 2]))
+    with pytest.raises(InvalidArgumentError, match="binary or text without nulls"):
+        stock.get_many(pa.array([b"tea", None]))
