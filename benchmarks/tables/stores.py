@@ -68,9 +68,11 @@ class Ours:
         self.log.append_arrow(batch)
 
     def settle(self) -> None:
-        """Wait for the table, and merge what is due."""
-        self.table.wait(self.log.end - 1)
-        self.store.maintain()
+        """Write the table to files, and merge what is due."""
+        self.table.flush()
+        native = self.table._opened()[1]
+        while native.merge():
+            pass
 
     def get(self, key: bytes) -> bytes | None:
         """Look the key up."""
