@@ -60,9 +60,10 @@ class GitHistory:
         with _git(self.path, *_LOG, self.head, "--") as out:
             yield from parse_log(_split(out), self.source)
 
-    def tree(self) -> Tree:
-        """Return what git has at this revision."""
-        with _git(self.path, "ls-tree", "-r", "-z", "--full-tree", self.head) as out:
+    def tree(self, commit: str | None = None) -> Tree:
+        """Return what git has at this revision, or at a commit of the history."""
+        what = ("ls-tree", "-r", "-z", "--full-tree", commit or self.head)
+        with _git(self.path, *what) as out:
             return parse_tree(_split(out))
 
 

@@ -34,6 +34,7 @@ import braidlog
 from examples.demo.events import Event, decode, key_of, producer_of, runs
 from examples.demo.files import read_lines
 from examples.demo.options import LOG
+from examples.demo.pasts import keep_table
 
 __all__ = ["Import", "importing_process", "main"]
 
@@ -142,6 +143,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     with _opened(given.data, given.cluster) as node:
         job = Import(node.create_log(LOG, exist_ok=True), _say)
+        if given.data is not None:
+            keep_table(node)
         _say("ready", stored=job.stored)
         for mark in given.hold_at:
             job.run(given.input, mark)

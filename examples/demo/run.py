@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -22,12 +23,14 @@ from rich.progress import (
 )
 from rich.text import Text
 
+import braidlog
 from braidlog.sources.origin import Origin
 from examples.demo.events import Tree
 from examples.demo.files import Survey, read_oracle, survey, write_events
-from examples.demo.githistory import open_history
+from examples.demo.githistory import GitHistory, open_history
 from examples.demo.options import LOG, DemoError, DemoOptions
 from examples.demo.page import page
+from examples.demo.pasts import keep_table, pasts, positions_of, trees_of
 from examples.demo.plot import draw, to_png, to_svg
 from examples.demo.replay import Replay, Row, compare
 from examples.demo.report import DemoReport
@@ -38,6 +41,7 @@ from examples.demo.supervisor import run_import
 __all__ = ["Demo", "Material", "run_demo"]
 
 _SHOWN: Final = 10
+_PASTS: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +51,8 @@ class Material:
     path: Path
     survey: Survey
     trees: dict[str, Tree]
+    history: GitHistory | None = None
+    """Where the events come from, unless from a file."""
 
 
 def run_demo(options: DemoOptions, console: Console) -> DemoReport:
@@ -108,6 +114,7 @@ class Demo:
         self.import_(material)
         replay = self.replay(material)
         self._compare(material, replay)
+        self._look_back(material)
         self.report.months = replay.counts.months
         self.report.top = replay.counts.top(self.options.top)
         if self.options.spark:
@@ -122,21 +129,24 @@ class Demo:
 
     def _prepare(self, scratch: Path) -> Material:
         """Read the whole input once, so that progress has an end."""
+        history = None
         if self.options.input is not None and self.options.oracle is not None:
             path, trees = self.options.input, read_oracle(self.options.oracle)
             self.report.origin = path.name
         else:
-            path, trees = self._extract(scratch)
+            history = open_history(self.options.git)
+            path, trees = self._extract(history, scratch)
         found = survey(path)
         if not found.events:
             raise DemoError(f"{self.report.origin} has no changes to import")
         self.report.events = found.events
         self.report.measure("input", found.bytes / 1e6, "MB")
         self.say(f"{found.events:,} events, {found.bytes / 1e6:,.1f} MB")
-        return Material(path, found, trees)
+        return Material(path, found, trees, history)
 
-    def _extract(self, scratch: Path) -> tuple[Path, dict[str, Tree]]:
-        history = open_history(self.options.git)
+    def _extract(
+        self, history: GitHistory, scratch: Path
+    ) -> tuple[Path, dict[str, Tree]]:
         self.report.origin = f"{history.source} at {history.head[:12]}"
         path = scratch / "events.jsonl"
         with self.progress(f"reading the history of {history.source}", None) as bar:
@@ -205,14 +215,54 @@ class Demo:
             f"SHA-256 {replay.digest[:16]}…" if same else "the digests differ",
         )
         wrong = list(compare(material.trees, replay.trees))
-        for difference in islice(wrong, _SHOWN):
-            self.console.print(Text(f"DIFFERENT {difference}", "red"))
+        self._show(wrong)
         files = sum(map(len, material.trees.values()))
         report.check(
             "replay equals the oracle",
             not wrong,
             f"{files:,} files, {len(wrong):,} differ",
         )
+
+    def _look_back(self, material: Material) -> None:
+        """Compare the table with the oracle, and at old commits with git."""
+        if self.options.nodes is not None:
+            return  # The importing process keeps tables in a directory only.
+        with braidlog.open(self.data) as store:
+            table = keep_table(store)
+            wrong = list(compare(material.trees, trees_of(table)))
+            self._show(wrong)
+            files = sum(map(len, material.trees.values()))
+            self.report.check(
+                "the table equals the oracle",
+                not wrong,
+                f"{files:,} files, {len(wrong):,} differ",
+            )
+            if material.history is not None:
+                self._compare_pasts(table, material.path, material.history)
+
+    def _compare_pasts(self, table: Any, path: Path, history: GitHistory) -> None:
+        positions, seed = positions_of(path), random.randrange(1 << 32)
+        compared = files = differing = 0
+        began = time.perf_counter()
+        with self.progress("looking back", min(_PASTS, len(positions))) as bar:
+            for past in pasts(table, history, positions, _PASTS, seed):
+                self._show(f"{past.commit}: {each}" for each in past.differences)
+                compared += 1
+                files += past.files
+                differing += bool(past.differences)
+                bar(compared)
+        seconds = time.perf_counter() - began
+        self.report.check(
+            "the table at old commits equals git",
+            not differing,
+            f"{compared} of {len(positions):,} commits (seed {seed}), {files:,} files; "
+            f"{differing} commits differ",
+        )
+        self.report.measure("looking back", files / seconds, "files/s")
+
+    def _show(self, differences: Iterable[object]) -> None:
+        for difference in islice(differences, _SHOWN):
+            self.console.print(Text(f"DIFFERENT {difference}", "red"))
 
     def _count(self, replay: Replay, scratch: Path) -> None:
         with self.console.status("counting with Spark"):
@@ -223,8 +273,7 @@ class Demo:
                 self.options.out / "spark.log",
             )
         wrong = differences(result, replay.counts)
-        for line in wrong[:_SHOWN]:
-            self.console.print(Text(f"DIFFERENT {line}", "red"))
+        self._show(wrong)
         self.report.check(
             "Spark counts what the replay counts",
             not wrong,

@@ -22,9 +22,10 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import braidlog
-from examples.demo.events import Event, decode, producer_of, shown
+from examples.demo.events import Event, decode, key_of, producer_of, shown
 from examples.demo.importer import importing_process
 from examples.demo.options import LOG, DemoError
+from examples.demo.pasts import keep_table
 
 __all__ = [
     "Failover",
@@ -181,6 +182,7 @@ def _reopen(data: Path, run: _Run) -> Kill:
         last = decode(log[found].value) if found else None
         if last is not None:
             _check_producer(log, last)
+            _check_table(keep_table(node), last, found)
     if found < run.acknowledged:
         raise DemoError(
             f"LOST: {run.acknowledged} events were acknowledged before the kill, "
@@ -197,6 +199,19 @@ def _check_producer(log: Any, last: Event) -> None:
             f"the log expects sequence {expected} of {shown(last.source)}, "
             f"but its last record is number {last.seq + 1}"
         )
+
+
+def _check_table(table: Any, last: Event, position: int) -> None:
+    """Ask the table for the last record of the log; also have it write its files."""
+    record = table.get(key_of(last))
+    expected = None if last.entry is None else position
+    if (record and record.position) != expected:
+        where = record and record.position
+        raise DemoError(
+            f"the table has {shown(last.path)} of position {where}, the log of "
+            f"{expected}"
+        )
+    table.flush()
 
 
 def _describe(last: Event | None) -> str:
