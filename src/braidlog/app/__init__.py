@@ -50,6 +50,7 @@ from braidlog.app.log.stop import Stop
 from braidlog.app.snapshots.files import Snapshot
 from braidlog.app.snapshots.policy import Level, SnapshotSettings
 from braidlog.app.snapshots.snapshotter import SnapshotStatus
+from braidlog.app.state.keyed import KeyedTable, keyed_table
 
 __all__ = [
     "Abort",
@@ -68,6 +69,7 @@ __all__ = [
     "EnvironmentMismatchError",
     "ExecutionError",
     "Host",
+    "KeyedTable",
     "Level",
     "LogBoundError",
     "OutcomeUnknownError",
@@ -84,6 +86,7 @@ __all__ = [
     "UnknownProcedureError",
     "connect",
     "connect_async",
+    "keyed_table",
 ]
 
 if _typing.TYPE_CHECKING:

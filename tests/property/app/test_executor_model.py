@@ -6,7 +6,7 @@ import contextlib
 import shutil
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -26,7 +26,7 @@ from braidlog.app.execution.executor import Executor
 from braidlog.app.execution.outcome import Outcome, Status
 from braidlog.app.execution.state import State
 from braidlog.app.state.sqlite import SqliteState
-from unit.app.banking import make_bank
+from unit.app.banking import KEYED, make_bank, read
 from unit.app.records import Records
 from unit.app.states import DictState
 
@@ -45,10 +45,11 @@ class Machine(RuleBasedStateMachine):
     """Calls, retries, effects, commits and crashes in any order."""
 
     database = True
+    options: ClassVar[dict[str, Any]] = {}
 
     def __init__(self) -> None:
         super().__init__()
-        self.bank = make_bank(partitions=PARTITIONS, results_kept=KEPT)
+        self.bank = make_bank(partitions=PARTITIONS, results_kept=KEPT, **self.options)
         self.log = Records(self.bank)
         memory = MEMORY if MEMORY.is_dir() else None
         self.directory = Path(tempfile.mkdtemp(dir=memory))
@@ -213,11 +214,7 @@ class Machine(RuleBasedStateMachine):
             found = 0
             for partition in self.state.partitions:
                 handle = partition.handle
-                if self.database:
-                    sql = "SELECT balance FROM account WHERE id = ?"
-                    found += handle.value(sql, (account,)) or 0
-                else:
-                    found += handle.get(account, 0)
+                found += read(handle, account)
             assert found == balance
 
     def check_replay(self) -> None:
@@ -229,6 +226,12 @@ class Machine(RuleBasedStateMachine):
         hashes = [partition.view().hash() for partition in self.state.partitions]
         assert [p.view().hash() for p in state.partitions] == hashes
         state.close()
+
+
+class KeyedMachine(Machine):
+    """The same with the accounts in a keyed table."""
+
+    options: ClassVar[dict[str, Any]] = {"schema": KEYED}
 
 
 class DictMachine(Machine):
@@ -262,7 +265,8 @@ class DictMachine(Machine):
 
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize(
-    ("machine", "copies"), [(Machine, 8), (DictMachine, 8), (DictMachine, 1)]
+    ("machine", "copies"),
+    [(Machine, 8), (KeyedMachine, 8), (DictMachine, 8), (DictMachine, 1)],
 )
 def test_the_executor_is_a_loop(
     machine: type[Machine], copies: int, monkeypatch: pytest.MonkeyPatch

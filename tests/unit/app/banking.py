@@ -1,16 +1,20 @@
-"""The bank of the tests, over any state: SQL where there is a database."""
+"""The bank of the tests, over any state: SQL or a keyed table in a database."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from braidlog.app import Abort, Application, Context
+from braidlog.app import Abort, Application, Context, keyed_table
 
 SCHEMA = "CREATE TABLE account(id INTEGER PRIMARY KEY, balance INTEGER NOT NULL)"
+
+KEYED = keyed_table("account")
 
 
 def read(state: Any, account: int) -> int:
     if hasattr(state, "execute"):
+        if "account" in state.keyed:
+            return int(state.table("account").get(account, 0))
         sql = "SELECT balance FROM account WHERE id = ?"
         return int(state.value(sql, (account,)) or 0)
     return int(state.get(account, 0))
@@ -18,6 +22,9 @@ def read(state: Any, account: int) -> int:
 
 def write(state: Any, account: int, balance: int) -> None:
     if hasattr(state, "execute"):
+        if "account" in state.keyed:
+            state.table("account").put(account, balance)
+            return
         sql = "INSERT OR REPLACE INTO account VALUES (?, ?)"
         state.execute(sql, (account, balance))
     else:

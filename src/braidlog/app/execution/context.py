@@ -115,3 +115,14 @@ class Context:
     def value(self, sql: str, values: Any = ()) -> Any:
         """Execute as `execute`; return the first column of the first row, or None."""
         return self.state.value(sql, values)
+
+    def table(self, name: str) -> Any:
+        """Return a `KeyedTable` of the one partition: values by key, without SQL.
+
+        A step of the schema makes it: ``schema=[keyed_table("stock")]``.
+
+        Raises:
+            InvalidArgumentError: the call touches several partitions; use `on`.
+            NotFoundError: the schema makes no keyed table of that name.
+        """
+        return self.state.table(name)

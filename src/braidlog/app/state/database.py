@@ -17,6 +17,9 @@ from braidlog.app.errors import DeterminismError, StepBudgetError
 from braidlog.app.state import sql_rules
 from braidlog.app.state.changes import Change, Shape, quoted
 from braidlog.app.state.failures import FAILURES, breakage_at
+from braidlog.app.state.keyed import KeyedTable, is_keyed
+from braidlog.errors import NotFoundError
+from braidlog.suggestions import does_not_exist
 
 STEPS_MAX: Final = 2_000_000
 """Statements, rows read and rows changed of one command on one partition. Part of what
@@ -31,7 +34,16 @@ _CHECKED_MAX: Final = 1000
 class Database:
     """What a procedure sees of the database of one partition."""
 
-    __slots__ = ("_changes", "_checked", "_cursor", "failure", "faults", "steps")
+    __slots__ = (
+        "_changes",
+        "_checked",
+        "_cursor",
+        "_tables",
+        "failure",
+        "faults",
+        "keyed",
+        "steps",
+    )
 
     def __init__(self, connection: apsw.Connection, changes: list[Change]) -> None:
         """Wrap a connection; procedures get one from their context."""
@@ -41,6 +53,9 @@ class Database:
         self._cursor = connection.cursor()
         self._changes = changes
         self._checked: set[str] = set()
+        # Names of the tables that are kept by key, as the schema has them now.
+        self.keyed: frozenset[str] = frozenset()
+        self._tables: dict[str, KeyedTable] = {}
         # Kept also when a procedure swallows it: the command must not end well then.
         self.failure: Exception | None = None
         # Changes were made that are not in the list: the command must be undone.
@@ -107,10 +122,28 @@ class Database:
         rows = self.execute(sql, values)
         return rows[0][0] if rows else None
 
+    def table(self, name: str) -> KeyedTable:
+        """Return a table of values by key, which `keyed_table` in the schema has made.
+
+        Raises:
+            NotFoundError: there is none of that name.
+        """
+        if name not in self.keyed:
+            what = "keyed table"
+            raise NotFoundError(does_not_exist(what, name, sorted(self.keyed)))
+        if name not in self._tables:
+            self._tables[name] = KeyedTable(self, name)
+        return self._tables[name]
+
     def _check(self, sql: str) -> None:
         sql_rules.check_statement(sql)
         if len(self._checked) < _CHECKED_MAX:
             self._checked.add(sql)
+
+
+def keyed_of(shapes: dict[str, Shape]) -> frozenset[str]:
+    """Return the names of the tables that are kept by key."""
+    return frozenset(name for name, shape in shapes.items() if is_keyed(shape))
 
 
 class Guarded:
@@ -180,6 +213,7 @@ class DatabaseView:
         self._own = own
         self._release = release
         self._path = Path(reader.connection.filename)
+        reader.handle.keyed = keyed_of(shapes)
         with breakage_at(self._path):
             reader.run("BEGIN")
             reader.run("SELECT count(*) FROM sqlite_schema")

@@ -30,6 +30,7 @@ from braidlog.app.state.database import (
     DatabaseView,
     Guarded,
     Reader,
+    keyed_of,
     rows_hash,
 )
 from braidlog.app.state.failures import FAILURES, breakage_at, explained
@@ -110,6 +111,7 @@ class SqlitePartition:
 
     def _look_at_schema(self) -> None:
         self._shapes = shapes_of(self._connection)
+        self.handle.keyed = keyed_of(self._shapes)
         self._hook = hook_of(self._changes, self._shapes, self.handle.faults)
         with_code = self._run(
             "SELECT count(*) FROM sqlite_schema WHERE type = 'trigger'"
