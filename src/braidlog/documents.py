@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
+from functools import cache
 from typing import Any, Final, TypeVar, get_origin, get_type_hints
 
 from braidlog.errors import CorruptionError, InvalidArgumentError, NewerFormatError
@@ -85,8 +86,16 @@ def typed(kind: type[T], values: dict[str, Any]) -> T:
         TypeError, InvalidArgumentError: they are not.
     """
     made = kind(**values)
-    for name, hint in get_type_hints(kind).items():
-        plain = get_origin(hint) or hint
-        if plain in _CHECKED and not isinstance(getattr(made, name), plain):
+    hashable: Any = kind
+    for name, plain in _checked_fields(hashable):
+        if not isinstance(getattr(made, name), plain):
             raise InvalidArgumentError(f"{name} is {getattr(made, name)!r}")
     return made
+
+
+@cache
+def _checked_fields(kind: type[Any]) -> tuple[tuple[str, type[Any]], ...]:
+    """Return the fields whose types are checked: finding them out takes long."""
+    hints = get_type_hints(kind).items()
+    found = ((name, get_origin(hint) or hint) for name, hint in hints)
+    return tuple((name, plain) for name, plain in found if plain in _CHECKED)

@@ -4,10 +4,14 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use braidlog_core::table::table::TableRestore;
+use braidlog_core::table::tree::TreeImage;
 use braidlog_core::vfs::RealVfs;
 use braidlog_core::wal::backup::part::{Entries, Header, anonymous as without_producer, put};
-use braidlog_core::wal::backup::{Cut, LogCut, NewDirectory, Restore as Restoring};
-use braidlog_core::wal::{Cursor, NewLog, Producers};
+use braidlog_core::wal::backup::{
+    Cut, LogCut, NewDirectory, Restore as Restoring, TABLES, TableCut,
+};
+use braidlog_core::wal::{Cursor, Index, IndexState, NewIndex, NewLog, Producers, Table};
 use braidlog_core::{Error, Result as CoreResult};
 use parking_lot::Mutex;
 use pyo3::prelude::*;
@@ -22,6 +26,7 @@ use crate::number::Unsigned;
 /// Add what this file has to the module.
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<Restore>()?;
+    m.add_function(wrap_pyfunction!(check_image, m)?)?;
     m.add_function(wrap_pyfunction!(check_part, m)?)?;
     m.add_function(wrap_pyfunction!(part_entries, m)?)?;
     m.add_function(wrap_pyfunction!(part_entry, m)?)?;
@@ -98,6 +103,79 @@ fn log_row(py: Python<'_>, log: LogCut) -> PyResult<Bound<'_, PyTuple>> {
         .into_pyobject(py)
 }
 
+/// Tree, name, field, whether it is used, position behind its base.
+type IndexRow = (u128, String, Vec<u8>, bool, u64);
+
+/// A table as Python has it: id, name, log, created, start, primary tree, options, indexes, pin.
+type TableRow = (
+    u128,
+    String,
+    u128,
+    i64,
+    u64,
+    u128,
+    Vec<u8>,
+    Vec<IndexRow>,
+    u64,
+);
+
+fn table_of(row: TableRow) -> TableCut {
+    let (id, name, log, created, start, primary, options, indexes, pin) = row;
+    let index = |(tree, name, spec, active, position): IndexRow| Index {
+        index: NewIndex { tree, name, spec },
+        state: if active {
+            IndexState::Active(position)
+        } else {
+            IndexState::Building(position)
+        },
+    };
+    let table = Table {
+        id,
+        name,
+        log,
+        created,
+        start,
+        primary,
+        options,
+        indexes: indexes.into_iter().map(index).collect(),
+    };
+    TableCut { table, pin }
+}
+
+/// A run that an image lists: number, length of its file, what tells it from others of the number.
+type RunRow<'py> = (u64, u64, Bound<'py, PyBytes>);
+
+/// What Python needs to know of an image: up to where it is flushed, and its runs.
+pub type ImageRow<'py> = (u64, Vec<RunRow<'py>>);
+
+/// An image as Python sees it.
+pub fn image_row<'py>(py: Python<'py>, image: &TreeImage) -> ImageRow<'py> {
+    let runs = image.runs().map(|listed| {
+        let info = &listed.info;
+        let mut identity = Vec::new();
+        info.encode(&mut identity);
+        (info.number, info.bytes, PyBytes::new(py, &identity))
+    });
+    (image.flushed(), runs.collect())
+}
+
+/// Verify an image, which is that of a tree.
+#[pyfunction]
+fn check_image<'py>(
+    py: Python<'py>,
+    image: &Bound<'_, PyAny>,
+    tree: u128,
+) -> PyResult<ImageRow<'py>> {
+    let image = Held::of(image, "image")?;
+    let path = PathBuf::from(format!("{tree:032x}"));
+    let image = TreeImage::decode(&path, image.as_slice()).map_err(to_py)?;
+    if image.identity().object != tree {
+        let reason = format!("it is of tree {:032x}", image.identity().object);
+        return Err(to_py(Error::corrupt(&path, 0, reason)));
+    }
+    Ok(image_row(py, &image))
+}
+
 /// A cut as Python sees it.
 pub fn cut_dict(py: Python<'_>, cut: Cut) -> PyResult<Bound<'_, PyDict>> {
     let dict = PyDict::new(py);
@@ -113,18 +191,33 @@ pub fn cut_dict(py: Python<'_>, cut: Cut) -> PyResult<Bound<'_, PyDict>> {
 /// A directory that is being made of a backup.
 #[pyclass(frozen, module = "braidlog._native")]
 pub struct Restore {
-    restoring: Mutex<Option<Restoring>>,
+    restoring: Mutex<Option<(Restoring, TableRestore)>>,
+}
+
+impl Restore {
+    fn with<T: Send>(
+        &self,
+        py: Python<'_>,
+        f: impl FnOnce(&mut Restoring, &mut TableRestore) -> CoreResult<T> + Send,
+    ) -> PyResult<T> {
+        detach(py, || match self.restoring.lock().as_mut() {
+            Some((restoring, tables)) => f(restoring, tables),
+            None => Err(Error::Closed),
+        })
+        .map_err(to_py)
+    }
 }
 
 #[pymethods]
 impl Restore {
     /// Begin. `keywords` are the fields of `NewDirectory`, and a disk in memory.
     #[new]
-    #[pyo3(signature = (path, logs, *, segment_bytes, bound, bytes, entropy, holder, note, **keywords))]
+    #[pyo3(signature = (path, logs, tables, *, segment_bytes, bound, bytes, entropy, holder, note, **keywords))]
     fn new(
         py: Python<'_>,
         path: PathBuf,
         logs: Vec<LogRow>,
+        tables: Vec<TableRow>,
         segment_bytes: u32,
         bound: Option<u64>,
         bytes: u64,
@@ -144,7 +237,10 @@ impl Restore {
         };
         let begun = detach(py, || {
             let logs: CoreResult<Vec<_>> = logs.into_iter().map(log_of).collect();
-            Restoring::create(vfs, &path, logs?, &how)
+            let tables = tables.into_iter().map(table_of).collect();
+            let restoring = Restoring::create(Arc::clone(&vfs), &path, logs?, tables, &how)?;
+            let tables = TableRestore::new(vfs, path.join(TABLES), restoring.node());
+            Ok((restoring, tables))
         });
         Ok(Self {
             restoring: Mutex::new(Some(begun.map_err(to_py)?)),
@@ -154,17 +250,48 @@ impl Restore {
     /// Append the records of a part that its log still lacks.
     fn place(&self, py: Python<'_>, part: &Bound<'_, PyAny>) -> PyResult<()> {
         let part = Held::of(part, "part")?;
-        detach(py, || match self.restoring.lock().as_mut() {
-            Some(restoring) => restoring.place(part.as_slice()),
-            None => Err(Error::Closed),
-        })
-        .map_err(to_py)
+        self.with(py, |restoring, _| restoring.place(part.as_slice()))
+    }
+
+    /// Begin a tree of a table with its image.
+    fn begin_tree(
+        &self,
+        py: Python<'_>,
+        table: u128,
+        tree: u128,
+        image: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        let image = Held::of(image, "image")?;
+        self.with(py, |_, tables| tables.begin(table, tree, image.as_slice()))
+    }
+
+    /// Append to the file of a run of that tree.
+    fn append_run(&self, py: Python<'_>, run: u64, data: &Bound<'_, PyAny>) -> PyResult<()> {
+        let data = Held::of(data, "data")?;
+        self.with(py, |_, tables| tables.append(run, data.as_slice()))
+    }
+
+    /// End that tree, all of whose runs are there.
+    fn end_tree(&self, py: Python<'_>) -> PyResult<()> {
+        self.with(py, |_, tables| tables.end())
+    }
+
+    /// End a table, with what it counted.
+    fn end_table(
+        &self,
+        py: Python<'_>,
+        table: u128,
+        counters: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        let counters = counters.map(|of| Held::of(of, "counters")).transpose()?;
+        let counters = counters.as_ref().map(Held::as_slice);
+        self.with(py, |_, tables| tables.end_table(table, counters))
     }
 
     /// Let the directory be opened.
     fn finish(&self, py: Python<'_>) -> PyResult<()> {
         detach(py, || match self.restoring.lock().take() {
-            Some(restoring) => restoring.finish(),
+            Some((restoring, _)) => restoring.finish(),
             None => Err(Error::Closed),
         })
         .map_err(to_py)

@@ -1,19 +1,26 @@
 //! The reader of a directory that another process may be writing.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use braidlog_core::vfs::RealVfs;
+use braidlog_core::Error;
+use braidlog_core::manifest::Identity;
+use braidlog_core::table::table::{Table, counters_of};
+use braidlog_core::table::tree::{RunCopy, TreeImage};
+use braidlog_core::vfs::{RealVfs, Vfs};
 use braidlog_core::wal;
+use braidlog_core::wal::backup::TABLES;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 
-use crate::backup::cut_dict;
+use crate::backup::{ImageRow, cut_dict, image_row};
 use crate::ddl::TableRow;
 use crate::disk::take_disk;
 use crate::entry::{Entry, entries_dict};
 use crate::error::to_py;
 use crate::exit::detach;
 use crate::gate::{Following, Gate, Reader};
+use crate::held::Held;
 use crate::log::LogView;
 use crate::number::Unsigned;
 use crate::options::options;
@@ -24,6 +31,55 @@ use crate::replicas::{Batch, Run, Standing, batches, runs, standing_of};
 pub struct Follower {
     follower: Arc<Following>,
     gate: Arc<Gate>,
+}
+
+/// A run of a table that is copied; its file stays readable when the table has merged it.
+#[pyclass(frozen, module = "braidlog._native")]
+pub struct CopiedRun {
+    inner: RunCopy,
+}
+
+#[pymethods]
+impl CopiedRun {
+    /// Length of the file.
+    #[getter]
+    fn nbytes(&self) -> u64 {
+        self.inner.bytes()
+    }
+
+    /// Bytes from an offset on, at most so many; none at the end.
+    fn read<'py>(
+        &self,
+        py: Python<'py>,
+        offset: Unsigned,
+        bytes_max: usize,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let read = detach(py, || self.inner.read(offset.0, bytes_max));
+        Ok(PyBytes::new(py, &read.map_err(to_py)?))
+    }
+}
+
+impl Follower {
+    /// Where the files of tables are, and whose they are.
+    fn tables_place(&self, py: Python<'_>) -> PyResult<(Arc<dyn Vfs>, PathBuf, u128)> {
+        let look = |follower: &mut wal::Follower| {
+            let view = follower.view();
+            let tables = view.dir.join(TABLES);
+            Ok((Arc::clone(&view.vfs), tables, follower.node()))
+        };
+        detach(py, || self.follower.with(look)).map_err(to_py)
+    }
+
+    fn tree(
+        &self,
+        py: Python<'_>,
+        table: u128,
+        tree: u128,
+    ) -> PyResult<(Arc<dyn Vfs>, PathBuf, u128)> {
+        let (vfs, tables, node) = self.tables_place(py)?;
+        let dir = Table::dir_in(&tables, table).join(format!("{tree:032x}"));
+        Ok((vfs, dir, node))
+    }
 }
 
 #[pymethods]
@@ -136,6 +192,54 @@ impl Follower {
         };
         let next = detach(py, || self.follower.with(copy)).map_err(to_py)?;
         Ok((next, PyBytes::new(py, &out)))
+    }
+
+    /// What a tree of a table consists of now: the image, then what it says.
+    fn tree_image<'py>(
+        &self,
+        py: Python<'py>,
+        table: u128,
+        tree: u128,
+    ) -> PyResult<(Bound<'py, PyBytes>, ImageRow<'py>)> {
+        let (vfs, dir, node) = self.tree(py, table, tree)?;
+        let read = || {
+            let image = TreeImage::read(&vfs, &dir, Identity { object: tree, node })?;
+            let bytes = image.encode()?;
+            Ok::<_, Error>((image, bytes))
+        };
+        let (image, bytes) = detach(py, read).map_err(to_py)?;
+        Ok((PyBytes::new(py, &bytes), image_row(py, &image)))
+    }
+
+    /// A run that an image lists, verified and open for being copied.
+    fn tree_run(
+        &self,
+        py: Python<'_>,
+        table: u128,
+        tree: u128,
+        image: &Bound<'_, PyAny>,
+        run: u64,
+    ) -> PyResult<CopiedRun> {
+        let (vfs, dir, _) = self.tree(py, table, tree)?;
+        let image = Held::of(image, "image")?;
+        let open = || {
+            let image = TreeImage::decode(&dir, image.as_slice())?;
+            RunCopy::open(&vfs, &dir, &image, run)
+        };
+        let inner = detach(py, open).map_err(to_py)?;
+        Ok(CopiedRun { inner })
+    }
+
+    /// What a table counted, as its file has it, and up to where; nothing if none was saved.
+    fn table_counters<'py>(
+        &self,
+        py: Python<'py>,
+        table: u128,
+    ) -> PyResult<Option<(Bound<'py, PyBytes>, u64)>> {
+        let (vfs, tables, _) = self.tables_place(py)?;
+        let read = || counters_of(vfs.as_ref(), &tables, table);
+        let found = detach(py, read).map_err(to_py)?;
+        Ok(found.map(|(bytes, position)| (PyBytes::new(py, &bytes), position)))
     }
 
     /// As `Replicas.state`, as of the last refresh; all that is seen is durable.

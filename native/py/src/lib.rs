@@ -48,6 +48,7 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<encode::Batch>()?;
     m.add_class::<encode::BatchRecords>()?;
     m.add_class::<pending::Pending>()?;
+    m.add_class::<follower::CopiedRun>()?;
     m.add_class::<follower::Follower>()?;
     m.add_class::<listing::Listing>()?;
     m.add_class::<log::LogView>()?;

@@ -9,7 +9,7 @@ log lets go of records faster than the place takes them.
 
 Segment files are recycled slots: their bytes change when they are written again, so a
 hard link to one would not keep anything. Records are copied instead, batch by batch,
-and verified on the way.
+and verified on the way. Files of tables never change: see `tables`.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from braidlog.backup.layout import (
     BackupPart,
     BackupSource,
     BackupStream,
+    BackupTable,
     newest,
 )
 from braidlog.backup.place import Place
@@ -36,11 +37,13 @@ from braidlog.backup.run import (
     PART_BYTES,
     SMALL_BYTES,
     BackupRun,
+    Overtaken,
     collect,
     look,
     overtaken,
     read_list,
 )
+from braidlog.backup.tables import TableCopies
 from braidlog.documents import hashing
 from braidlog.errors import (
     BeyondEndError,
@@ -63,14 +66,6 @@ _CHUNK_BYTES: Final = 4 << 20
 _ATTEMPTS: Final = 16
 _NULL: Final = 0xFFFFFFFF
 _MICROSECONDS: Final = 1_000_000
-
-
-class _Overtaken(Exception):
-    """A trim, or the end of a log, was faster."""
-
-    def __init__(self, log: str) -> None:
-        super().__init__(log)
-        self.log = log
 
 
 def back_up_directory(
@@ -176,6 +171,11 @@ class _Copy:
         if run.base is not None:
             self._parts = {log.id: log.streams[0].parts for log in run.base.logs}
         self._seen: set[str] = set()
+        self._tables = TableCopies(run, follower, source, self._tell)
+
+    def _tell(self) -> None:
+        if self._progress is not None and self._total:
+            self._progress(min(self._done, self._total), self._total)
 
     def made(self) -> Backup:
         """Return the list of a state that was copied as a whole.
@@ -183,24 +183,39 @@ class _Copy:
         Raises:
             DeadlineError: a log is trimmed too fast.
         """
-        failed: list[str] = []
+        failed = 0
         while True:
             self._follower.refresh()
-            cut = self._follower.cut()
-            logs = [_LogCut(*row) for row in cut.pop("logs")]
-            now = time.time_ns() // 1000
             try:
-                return self._list(cut, now, [self._log(log, logs) for log in logs])
-            except _Overtaken as error:
-                failed.append(error.log)
-                if len(failed) >= _ATTEMPTS:
-                    raise overtaken(error.log, len(failed)) from None
+                return self._attempt()
+            except Overtaken as error:
+                failed += 1
+                if failed >= _ATTEMPTS:
+                    raise overtaken(error.name, failed, error.what) from None
 
-    def _list(self, cut: dict[str, Any], now: int, logs: list[BackupLog]) -> Backup:
+    def _attempt(self) -> Backup:
+        taken = self._tables.take()
+        if taken:
+            # What the files have is durable in the log by now.
+            self._follower.refresh()
+        cut, rows = self._follower.cut(), self._follower.tables()
+        logs = [_LogCut(*row) for row in cut.pop("logs")]
+        now = time.time_ns() // 1000
+        made = [self._log(log, logs) for log in logs]
+        return self._list(cut, now, made, self._tables.at(taken, rows, made))
+
+    def _list(
+        self,
+        cut: dict[str, Any],
+        now: int,
+        logs: list[BackupLog],
+        tables: tuple[BackupTable, ...],
+    ) -> Backup:
         base, (segment, offset) = self._run.base, cut["place"]
         used = {
             part.path for log in logs for each in log.streams for part in each.parts
         }
+        used |= {file.path for table in tables for file in table.files}
         named = base and any(part.path in used for part in base.parts)
         return Backup(
             self._run.id,
@@ -214,6 +229,7 @@ class _Copy:
             offset,
             self._run.new_bytes,
             tuple(logs),
+            tables=tables,
         )
 
     def _log(self, log: _LogCut, logs: list[_LogCut]) -> BackupLog:
@@ -282,8 +298,7 @@ class _Copy:
                 reached, data = self._read(log, at)
                 self._done += reached - at
                 size, at = size + len(data), reached
-                if self._progress is not None:
-                    self._progress(min(self._done, self._total), self._total)
+                self._tell()
                 yield at, data
 
         return self._run.write_part(
@@ -311,14 +326,14 @@ class _Copy:
         try:
             return read()
         except (TrimmedError, NotFoundError, BeyondEndError):
-            raise _Overtaken(log.name) from None
+            raise Overtaken(log.name) from None
         except CorruptionError:
             # Its slot may have been recycled since: then a newer state says so.
             self._follower.refresh()
             now = [_LogCut(*row) for row in self._follower.cut()["logs"]]
             found = [each for each in now if each.id == log.id]
             if not found or found[0].first > at:
-                raise _Overtaken(log.name) from None
+                raise Overtaken(log.name) from None
             return read()
 
 

@@ -3,16 +3,19 @@
     <place>/lists/<backup>.json                       the list of a backup
     <place>/running/<backup>.json                     a backup that is being made
     <place>/parts/<source>/<log>/<stream>-<begin>-<end>-<backup>.part
+    <place>/parts/<source>/<table>/<tree>/<number>-<backup>.run
 
 Theory of operation: a *part* holds a range of records of one stream, and never changes.
-The list of a backup says of each log what it was like at one place of its source, and
-names its parts with lengths and checksums. It is written last, in one step, so a backup
-is there as a whole or not at all. Parts that an earlier backup has are named again
+Nor does the file of a table. The list of a backup says of each log and table what it
+was like at one place of its source, and names its parts and files with lengths and
+checksums. It is written last, in one step, so a backup is there as a whole or not at
+all. Parts that an earlier backup has are named again
 instead of being copied: each list is whole by itself, and an earlier backup may be
 deleted.
 
 Invariants, checked when a list is made and when one is read: the parts of a stream are
-in order and leave no gap from its first record to its end; no two logs share a name.
+in order and leave no gap from its first record to its end; no two logs share a name,
+and no two tables; the log of a table has what its files lack.
 
 Pure: names and bytes only.
 """
@@ -30,7 +33,10 @@ from braidlog import documents
 from braidlog.documents import typed
 from braidlog.errors import BackupDamagedError, InvalidArgumentError
 
-FORMAT: Final = 1
+FORMAT: Final = 2
+"""Of lists with tables: a build that knows none would restore the logs without them."""
+
+_WITHOUT_TABLES: Final = 1
 LISTS: Final = "lists"
 RUNNING: Final = "running"
 PARTS: Final = "parts"
@@ -40,6 +46,11 @@ _IDENTITY: Final = re.compile(r"[0-9a-f]{32}")
 _PART: Final = re.compile(
     rf"{PARTS}/[0-9a-f]{{32}}/[0-9a-f]{{32}}/"
     rf"\d{{10}}-\d{{20}}-\d{{20}}-({_ID.pattern})\.part"
+)
+# A name that builds without tables take for none of theirs, and leave alone.
+_RUN: Final = re.compile(
+    rf"{PARTS}/[0-9a-f]{{32}}/[0-9a-f]{{32}}/[0-9a-f]{{32}}/"
+    rf"\d{{20}}-({_ID.pattern})\.run"
 )
 
 SourceKind: TypeAlias = Literal["directory", "cluster"]
@@ -135,6 +146,80 @@ class BackupLog:
 
 
 @dataclass(frozen=True, slots=True)
+class BackupRunFile:
+    """A file of a table, which never changes."""
+
+    number: int
+    path: str
+    """Relative to the place, with slashes."""
+    bytes: int
+    checksum: str
+    """As that of a part."""
+    identity: str
+    """Digest of what its tree lists of it, which tells it from others of its number."""
+
+
+@dataclass(frozen=True, slots=True)
+class BackupTree:
+    """The records of a table by key, or by the field of an index."""
+
+    id: str
+    image: bytes
+    """What it consists of: a manifest file without edits."""
+    flushed: int
+    """Everything up to this position is in its files."""
+    runs: tuple[BackupRunFile, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BackupIndex:
+    """An index of a table; one that is being built begins again after a restore."""
+
+    name: str
+    field: str
+    tree: str
+    active: bool
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class BackupTable:
+    """A table as it was."""
+
+    id: str
+    name: str
+    log: str
+    """Id of its log."""
+    created: int
+    start: int
+    primary: str
+    options: str
+    """JSON, as the source has it."""
+    pin: int
+    """First position of the log that it needs."""
+    indexes: tuple[BackupIndex, ...]
+    counters: bytes | None
+    """What it counted; None if nothing was saved."""
+    trees: tuple[BackupTree, ...]
+
+    def __post_init__(self) -> None:
+        """Refuse trees that are not its own.
+
+        Raises:
+            InvalidArgumentError: one is missing, or one too many.
+        """
+        trees = {self.primary, *(each.tree for each in self.indexes if each.active)}
+        if {tree.id for tree in self.trees} != trees or len(self.trees) != len(trees):
+            msg = f"table {self.name!r} has other trees than its indexes say"
+            raise InvalidArgumentError(msg)
+
+    @property
+    def files(self) -> tuple[BackupRunFile, ...]:
+        """The files of its trees."""
+        return tuple(run for tree in self.trees for run in tree.runs)
+
+
+@dataclass(frozen=True, slots=True)
 class Backup:
     """A backup: everything that it has, and where."""
 
@@ -155,6 +240,7 @@ class Backup:
     logs: tuple[BackupLog, ...]
     extra: Mapping[str, Any] = field(default_factory=dict)
     """What builds of later versions add and this one need not know."""
+    tables: tuple[BackupTable, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse what is no backup.
@@ -169,15 +255,41 @@ class Backup:
         if len(set(names)) < len(names):
             raise InvalidArgumentError("two logs have one name")
         for part in self.parts:
-            if not _PART.fullmatch(part.path):
+            if not (_PART.fullmatch(part.path) or _RUN.fullmatch(part.path)):
                 msg = f"{part.path!r} is not the name of a part"
+                raise InvalidArgumentError(msg)
+        self._check_tables()
+
+    def _check_tables(self) -> None:
+        names = [table.name for table in self.tables]
+        if len(set(names)) < len(names):
+            raise InvalidArgumentError("two tables have one name")
+        logs = {log.id: log for log in self.logs}
+        for table in self.tables:
+            ids = [table.id, *(tree.id for tree in table.trees)]
+            log = logs.get(table.log)
+            if log is None or not all(map(_IDENTITY.fullmatch, ids)):
+                msg = f"table {table.name!r} is of no log"
+                raise InvalidArgumentError(msg)
+            flushed = [tree.flushed for tree in table.trees]
+            # What is in no file is applied from the log, which must not begin later.
+            if not (log.first <= table.pin <= min(flushed) + 1 <= log.end) or (
+                max(flushed) >= log.end
+            ):
+                msg = f"the files of table {table.name!r} do not fit its log"
                 raise InvalidArgumentError(msg)
 
     @property
-    def parts(self) -> tuple[BackupPart, ...]:
-        """The files that it needs."""
+    def log_parts(self) -> tuple[BackupPart, ...]:
+        """The files with records."""
         streams = (stream for log in self.logs for stream in log.streams)
         return tuple(part for stream in streams for part in stream.parts)
+
+    @property
+    def parts(self) -> tuple[BackupPart | BackupRunFile, ...]:
+        """The files that it needs."""
+        tables = (file for table in self.tables for file in table.files)
+        return (*self.log_parts, *tables)
 
     @property
     def records(self) -> int:
@@ -220,9 +332,15 @@ def part_name(
     return f"{PARTS}/{source}/{log}/{numbers}-{_checked(backup)}.part"
 
 
+def run_name(source: str, table: str, tree: str, number: int, backup: str) -> str:
+    """Return the name of the file of a table that a backup makes."""
+    return f"{PARTS}/{source}/{table}/{tree}/{number:020}-{_checked(backup)}.run"
+
+
 def owner_of(path: str) -> str | None:
     """Return which backup made a part, or its unfinished file; None: it is no part."""
-    found = _PART.fullmatch(path.removesuffix(".tmp"))
+    name = path.removesuffix(".tmp")
+    found = _PART.fullmatch(name) or _RUN.fullmatch(name)
     return found and found[1]
 
 
@@ -240,8 +358,24 @@ def encode(backup: Backup) -> bytes:
     body = asdict(backup)
     for log in body["logs"]:
         for stream in log["streams"]:
-            stream["producers"] = base64.b64encode(stream["producers"]).decode()
-    return documents.encode("backup", FORMAT, body)
+            stream["producers"] = _text(stream["producers"])
+    for table in body["tables"]:
+        counters = table["counters"]
+        table["counters"] = None if counters is None else _text(counters)
+        for tree in table["trees"]:
+            tree["image"] = _text(tree["image"])
+    if not backup.tables:
+        del body["tables"]
+    version = FORMAT if backup.tables else _WITHOUT_TABLES
+    return documents.encode("backup", version, body)
+
+
+def _text(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def _bytes(text: str) -> bytes:
+    return base64.b64decode(text, validate=True)
 
 
 def decode(data: bytes, path: str) -> Backup:
@@ -267,6 +401,7 @@ def _backup(body: dict[str, Any]) -> Backup:
         | {
             "source": typed(BackupSource, body["source"]),
             "logs": tuple(_log(row) for row in body["logs"]),
+            "tables": tuple(_table(row) for row in body.get("tables", ())),
             "extra": {**body.get("extra", {}), **extra},
         },
     )
@@ -280,8 +415,23 @@ def _log(row: dict[str, Any]) -> BackupLog:
 
 def _stream(row: dict[str, Any]) -> BackupStream:
     parts = tuple(typed(BackupPart, each) for each in row["parts"])
-    producers = base64.b64decode(row["producers"], validate=True)
+    producers = _bytes(row["producers"])
     return typed(BackupStream, row | {"parts": parts, "producers": producers})
+
+
+def _table(row: dict[str, Any]) -> BackupTable:
+    counters = row["counters"]
+    made = {
+        "indexes": tuple(typed(BackupIndex, each) for each in row["indexes"]),
+        "counters": None if counters is None else _bytes(counters),
+        "trees": tuple(_tree(each) for each in row["trees"]),
+    }
+    return typed(BackupTable, row | made)
+
+
+def _tree(row: dict[str, Any]) -> BackupTree:
+    runs = tuple(typed(BackupRunFile, each) for each in row["runs"])
+    return typed(BackupTree, row | {"image": _bytes(row["image"]), "runs": runs})
 
 
 def newest(backups: Iterable[Backup]) -> Backup | None:

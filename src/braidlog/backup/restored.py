@@ -25,12 +25,20 @@ from braidlog.backup.layout import (
     Backup,
     BackupLog,
     BackupPart,
+    BackupRunFile,
     BackupStream,
+    BackupTable,
+    BackupTree,
     forgotten,
+    list_name,
 )
 from braidlog.backup.place import Place
-from braidlog.documents import checksum_of
-from braidlog.errors import BackupDamagedError, CorruptionError
+from braidlog.documents import checksum_of, hashing
+from braidlog.errors import (
+    BackupDamagedError,
+    CorruptionError,
+    ForeignFormatError,
+)
 
 ENTRY_BYTES: Final = 24
 """Bytes of an entry of a part before its batch."""
@@ -48,6 +56,7 @@ class Restored:
     logs: int
     records: int
     bytes: int
+    tables: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +68,8 @@ class Finding:
     log: str
     begin: int
     end: int
+    table: str | None = None
+    """Of a file of a table: its name. Then `begin` and `end` say nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +122,54 @@ def _parts(backup: Backup) -> Iterator[tuple[BackupLog, BackupStream, BackupPart
                 yield log, stream, part
 
 
+def read_run(place: Place, file: BackupRunFile) -> Iterator[bytes]:
+    """Yield a file of a table in pieces, the last one after its checksum was compared.
+
+    Raises:
+        BackupDamagedError: it is missing, or not what was written.
+    """
+    path = place.shown(file.path)
+    hashed, size, before = hashing(), 0, b""
+    try:
+        with place.open(file.path) as source, place.explained(file.path):
+            while data := source.read(_PIECE_BYTES):
+                if before:
+                    yield before
+                before = bytes(data)
+                hashed.update(before)
+                size += len(before)
+                if size > file.bytes:
+                    break
+    except FileNotFoundError:
+        raise BackupDamagedError(f"{path} is missing", path=path) from None
+    if size != file.bytes:
+        some = "more than" if size > file.bytes else f"{size} instead of"
+        msg = f"{path} has {some} {file.bytes} bytes"
+        raise BackupDamagedError(msg, path=path)
+    if hashed.hexdigest() != file.checksum:
+        msg = f"the checksum of {path} does not match"
+        raise BackupDamagedError(msg, path=path)
+    yield before
+
+
+def check_image(table: BackupTable, tree: BackupTree, path: str) -> None:
+    """Compare what the image of a tree lists with what the backup has.
+
+    Raises:
+        BackupDamagedError: it lists something else, or is no image.
+    """
+    try:
+        flushed, runs = _native.check_image(tree.image, int(tree.id, 16))
+    except (CorruptionError, ForeignFormatError) as error:
+        msg = f"{path}: table {table.name!r}: {error.message}"
+        raise BackupDamagedError(msg, path=path) from error
+    listed = [(number, size, checksum_of(each)) for number, size, each in runs]
+    there = [(file.number, file.bytes, file.identity) for file in tree.runs]
+    if (flushed, listed) != (tree.flushed, there):
+        msg = f"{path}: table {table.name!r} consists of other files"
+        raise BackupDamagedError(msg, path=path)
+
+
 def verify(place: Place, backup: Backup, progress: Progress | None = None) -> Verified:
     """Read every byte of a backup and check it; change nothing."""
     findings, done, total = [], 0, max(1, backup.bytes)
@@ -124,9 +183,33 @@ def verify(place: Place, backup: Backup, progress: Progress | None = None) -> Ve
         done += part.bytes
         if progress is not None:
             progress(done, total)
+    logs = {log.id: log.name for log in backup.logs}
+    for table in backup.tables:
+        for problem in _problems(place, backup, table):
+            where, what = problem.path, problem.message
+            findings.append(Finding(where, what, logs[table.log], 0, 0, table.name))
+        done += sum(file.bytes for file in table.files)
+        if progress is not None:
+            progress(done, total)
     return Verified(
         backup.id, len(backup.parts), backup.records, backup.bytes, findings
     )
+
+
+def _problems(
+    place: Place, backup: Backup, table: BackupTable
+) -> Iterator[BackupDamagedError]:
+    for tree in table.trees:
+        try:
+            check_image(table, tree, place.shown(list_name(backup.id)))
+        except BackupDamagedError as error:
+            yield error
+        for file in tree.runs:
+            try:
+                for _ in read_run(place, file):
+                    pass
+            except BackupDamagedError as error:
+                yield error
 
 
 def restore_directory(
@@ -153,9 +236,10 @@ def restore_directory(
     restore = _native.Restore(
         target,
         [_row(log) for log in backup.logs],
+        [_table_row(table) for table in backup.tables],
         segment_bytes=segment_bytes or backup.segment_bytes,
         bound=wal_bytes_max or backup.wal_bytes_max,
-        bytes=backup.bytes,
+        bytes=sum(part.bytes for part in backup.log_parts),
         entropy=secrets.randbits(64),
         holder=f"process {os.getpid()}, restoring",
         note=json.dumps(note) + "\n",
@@ -168,11 +252,60 @@ def restore_directory(
                 done += size
                 if progress is not None:
                     progress(done, total)
+        for table in backup.tables:
+            listed = place.shown(list_name(backup.id))
+            for size in _place_table(restore, place, table, listed):
+                done += size
+                if progress is not None:
+                    progress(done, total)
         restore.finish()
     finally:
         restore.abandon()
     return Restored(
-        str(target), backup.id, len(backup.logs), backup.records, backup.bytes
+        str(target),
+        backup.id,
+        len(backup.logs),
+        backup.records,
+        backup.bytes,
+        len(backup.tables),
+    )
+
+
+def _place_table(
+    restore: _native.Restore, place: Place, table: BackupTable, listed: str
+) -> Iterator[int]:
+    """Make the files of a table; yield how many bytes were written of each piece."""
+    for tree in table.trees:
+        check_image(table, tree, listed)
+        restore.begin_tree(int(table.id, 16), int(tree.id, 16), tree.image)
+        for file in tree.runs:
+            path = place.shown(file.path)
+            for piece in read_run(place, file):
+                try:
+                    restore.append_run(file.number, piece)
+                except (CorruptionError, ForeignFormatError) as error:
+                    msg = f"{path}: {error.message}"
+                    raise BackupDamagedError(msg, path=path) from error
+                yield len(piece)
+        restore.end_tree()
+    restore.end_table(int(table.id, 16), table.counters)
+
+
+def _table_row(table: BackupTable) -> tuple[Any, ...]:
+    indexes = [
+        (int(each.tree, 16), each.name, each.field.encode(), each.active, each.position)
+        for each in table.indexes
+    ]
+    return (
+        int(table.id, 16),
+        table.name,
+        int(table.log, 16),
+        table.created,
+        table.start,
+        int(table.primary, 16),
+        table.options.encode(),
+        indexes,
+        table.pin,
     )
 
 

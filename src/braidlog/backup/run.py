@@ -19,7 +19,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
-from typing import Any, Final, Self
+from typing import Any, Final, Literal, Self
 
 from braidlog.backup.layout import (
     LISTS,
@@ -27,6 +27,7 @@ from braidlog.backup.layout import (
     RUNNING,
     Backup,
     BackupPart,
+    BackupRunFile,
     BackupSource,
     decode,
     encode,
@@ -147,6 +148,18 @@ class BackupRun:
         self.new_bytes += size
         return BackupPart(path, begin, end, size, hashed.hexdigest(), last(end))
 
+    def write_file(self, path: str, size: int, pieces: Iterable[bytes]) -> str:
+        """Write a file of a known length; durable on return. Returns its checksum."""
+        hashed = hashing()
+        self._written[path] = size
+        with self.place.writing(path) as file:
+            for data in pieces:
+                hashed.update(data)
+                file.write(data)
+                self._keep_alive()
+        self.new_bytes += size
+        return hashed.hexdigest()
+
     # -- the list ----------------------------------------------------------------
 
     def publish(self, backup: Backup) -> Backup:
@@ -170,7 +183,7 @@ class BackupRun:
         return backup
 
 
-def _check_there(place: Place, part: BackupPart) -> None:
+def _check_there(place: Place, part: BackupPart | BackupRunFile) -> None:
     size = place.size(part.path)
     if size != part.bytes:
         path = place.shown(part.path)
@@ -307,11 +320,30 @@ def delete(place: Place, backup: str) -> int:
     return collect(place)
 
 
-def overtaken(log: str, attempts: int) -> DeadlineError:
-    """Return the error for a log that is trimmed faster than it is copied."""
+class Overtaken(Exception):
+    """A trim, a merge, or the end of a log or table was faster than the copy."""
+
+    def __init__(self, name: str, what: Literal["log", "table"] = "log") -> None:
+        """Say what changed."""
+        super().__init__(name)
+        self.name = name
+        self.what = what
+
+
+def overtaken(
+    name: str, attempts: int, what: Literal["log", "table"] = "log"
+) -> DeadlineError:
+    """Return the error for what changes faster than it is copied."""
+    if what == "table":
+        msg = (
+            f"table {name!r} was changed while it was copied, {attempts} times: its "
+            "files are merged, or its indexes and options changed, faster than the "
+            "place takes them"
+        )
+        return DeadlineError(msg).advising("Try again when less is written")
     msg = (
-        f"log {log!r} was trimmed while it was copied, {attempts} times: it lets go of "
-        "records faster than the place takes them"
+        f"log {name!r} was trimmed while it was copied, {attempts} times: it lets go "
+        "of records faster than the place takes them"
     )
     return DeadlineError(msg).advising(
         "Set a longer retention, or hold the records with a pinning cursor"

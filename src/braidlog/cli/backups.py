@@ -42,17 +42,25 @@ def backup() -> None:
     ),
 )
 def create(session: Session, /, place: str, *, base: str | None) -> None:
-    """Back up all logs into PLACE, beside a writer or a running cluster."""
+    """Back up all logs into PLACE, beside a writer or a running cluster.
+
+    Of a directory its tables too.
+    """
     with session.logs() as store, meter("backup", None, unit="records") as progress:
         made = store.backup(place, base=base, progress=progress.at)
     new = human_bytes(made.new_bytes)
     on_top = f", {new} of it new since {made.base}" if made.base else ""
+    what = f"{counted(made.records, 'record')}{_tables(len(made.tables))}"
     line(
         session,
         f"backup {made.id}: {counted(len(made.logs), 'log')},"
-        f" {counted(made.records, 'record')}, {human_bytes(made.bytes)}{on_top}",
+        f" {what}, {human_bytes(made.bytes)}{on_top}",
         **_described(made),
     )
+
+
+def _tables(count: int) -> str:
+    return f", {counted(count, 'table')}" if count else ""
 
 
 def _described(each: Any) -> dict[str, Any]:
@@ -64,6 +72,7 @@ def _described(each: Any) -> dict[str, Any]:
         "base": each.base,
         "logs": len(each.logs),
         "records": each.records,
+        "tables": len(each.tables),
         "bytes": each.bytes,
         "new_bytes": each.new_bytes,
         "parts": len(each.parts),
@@ -107,7 +116,9 @@ def verify_(session: Session, place: str, backup_id: str | None) -> None:
         found = verify(place, backup_id, progress=progress.at)
     facts(session, found, lambda named: {**named, "findings": len(named["findings"])})
     for each in found.findings:
-        message(f"{each.problem} (log {each.log!r}, {each.begin} to {each.end})")
+        of_log = f"log {each.log!r}, {each.begin} to {each.end}"
+        where = of_log if each.table is None else f"table {each.table!r}"
+        message(f"{each.problem} ({where})")
     if found.findings:
         raise Problem(
             f"{len(found.findings)} of {found.parts} files are damaged or missing",
@@ -163,6 +174,11 @@ def delete(session: Session, place: str, backup_id: str, *, yes: bool) -> None:
     type=parameters.STREAMS,
     help="With --as-cluster: replicas of each stream [default: as in the backup].",
 )
+@click.option(
+    "--without-tables",
+    is_flag=True,
+    help="With --as-cluster: leave out tables, which no cluster takes over.",
+)
 def restore(
     session: Session,
     place: str,
@@ -171,6 +187,7 @@ def restore(
     backup_id: str | None,
     wal_bytes_max: int | None,
     as_cluster: str | None,
+    without_tables: bool,
     **wanted: int | None,
 ) -> None:
     """Make DIRECTORY of a backup in PLACE.
@@ -179,8 +196,12 @@ def restore(
     all of it is there; after an interruption run the same command again.
     """
     given = {name: value for name, value in wanted.items() if value is not None}
+    if without_tables:
+        given["without_tables"] = True
     if given and as_cluster is None:
-        raise click.UsageError(f"--{next(iter(given))} needs --as-cluster")
+        raise click.UsageError(
+            f"--{next(iter(given)).replace('_', '-')} needs --as-cluster"
+        )
     with meter("restore", None, unit="bytes") as progress:
         if as_cluster is None:
             from braidlog.backup import restore as bring_back
@@ -198,7 +219,7 @@ def restore(
     line(
         session,
         f"restored {made.backup} to {made.target}: {counted(made.logs, 'log')},"
-        f" {counted(made.records, 'record')}",
+        f" {counted(made.records, 'record')}{_tables(made.tables)}",
         **asdict(made),
     )
     if as_cluster is not None and not session.as_json:

@@ -387,10 +387,11 @@ class Store(Closable):
         base: str | None = None,
         progress: Progress | None = None,
     ) -> Backup:
-        """Back up all logs, as they are at one place of the write-ahead log.
+        """Back up all logs and tables, as of one place of the write-ahead log.
 
-        What was acknowledged before the call is in it: records, options, cursors and
-        producers. Appends, reads and trimming go on meanwhile; nothing is held for it.
+        What was acknowledged before the call is in it: records, options, cursors,
+        producers, tables with their indexes. Appends, reads and trimming go on
+        meanwhile; nothing is held for it.
         ``place`` is a directory, which is made if its parent exists, or a URI such as
         ``s3://bucket/backups``. The backup is there when the call returns; one that
         fails leaves none. Get it back with `braidlog.backup.restore`.
@@ -404,7 +405,8 @@ class Store(Closable):
             InvalidArgumentError: ``base`` is of another directory, or this one was put
                 back to an earlier state since; ``place`` is no place.
             UnavailableError: the system refuses, for instance because the disk is full.
-            DeadlineError: a log lets go of records faster than the place takes them.
+            DeadlineError: a log lets go of records, or a table of files, faster than
+                the place takes them.
             CorruptionError: durable bytes are damaged.
         """
         self._check_open()

@@ -100,7 +100,7 @@ def test_a_damaged_newest_list_does_not_make_an_older_one_the_newest(
 
 def test_a_newer_list_is_refused(one: Backup, place: Path) -> None:
     path = place / "lists" / f"{one.id}.json"
-    path.write_bytes(path.read_bytes().replace(b'"format":1', b'"format":2'))
+    path.write_bytes(path.read_bytes().replace(b'"format":1', b'"format":3'))
     with pytest.raises(NewerFormatError, match="upgrade"):
         verify(place, one.id)
 

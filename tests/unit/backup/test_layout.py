@@ -71,11 +71,11 @@ def test_a_list_comes_back() -> None:
 
 def test_what_a_later_build_adds_is_kept() -> None:
     whole = json.loads(encode(backup(log())))
-    whole["backup"]["tables"] = [{"name": "stock"}]
+    whole["backup"]["queues"] = [{"name": "stock"}]
     body = json.dumps(whole["backup"], sort_keys=True, separators=(",", ":"))
     whole["checksum"] = checksum_of(body.encode())
     found = decode(json.dumps(whole).encode(), "x")
-    assert found.extra == {"tables": [{"name": "stock"}]}
+    assert found.extra == {"queues": [{"name": "stock"}]}
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_what_is_no_list_is_refused(text: str) -> None:
     with pytest.raises(BackupDamagedError, match="not the list of a backup"):
         decode(text.encode(), "here")
     with pytest.raises(NewerFormatError):
-        decode(b'{"format":2}', "here")
+        decode(b'{"format":3}', "here")
 
 
 def test_names_of_parts_say_whose_they_are() -> None:

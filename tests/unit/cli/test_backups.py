@@ -8,6 +8,7 @@ from typing import Any
 
 from click.testing import CliRunner, Result
 
+import braidlog
 from braidlog.cli import main
 from unit.cli.conftest import Cli
 
@@ -79,3 +80,34 @@ def test_failures_say_what_to_do(orders: Cli, tmp_path: Path) -> None:
     (place / "lists" / f"{made['backup']}.json").write_text("{}")
     listed = run("backup", "list", str(place), code=5)
     assert made["backup"] in listed.stderr
+
+
+def test_tables_are_named_and_left_out_of_clusters(orders: Cli, tmp_path: Path) -> None:
+    place, target = tmp_path / "backups", tmp_path / "restored"
+    with braidlog.open(orders.data) as store:
+        store.create_log("stock").append(b"5", key=b"tea")
+        store.create_table("stock", log="stock", indexes={"by_value": "value"}).flush()
+    assert (
+        "2 logs, 11 records, 1 table,"
+        in orders.run("backup", "create", str(place)).stdout
+    )
+    (listed,) = rows("backup", "list", str(place))
+    assert listed["tables"] == 1
+    assert ", 1 table" in run("restore", str(place), str(target)).stdout
+    with braidlog.open(target) as store:
+        assert store.table("stock").get(b"tea") is not None
+
+    node = str(tmp_path / "node")
+    usage = run("restore", str(place), node, "--without-tables", code=2)
+    assert "--without-tables needs --as-cluster" in usage.stderr
+    refused = run("restore", str(place), node, "--as-cluster", "shop", code=1)
+    assert "no cluster takes over: 'stock'" in refused.stderr
+    assert "--without-tables" in refused.stderr
+    given = ("--as-cluster", "shop", "--without-tables")
+    assert "1 table" not in run("restore", str(place), node, *given).stdout
+
+    files = list(place.rglob("*.run"))
+    assert len(files) == 2
+    files[0].unlink()
+    damage = run("backup", "verify", str(place), code=5)
+    assert "is missing (table 'stock')" in damage.stderr

@@ -57,11 +57,25 @@ impl<V: Version> Manifest<V> {
         identity: Identity,
         options: Options,
     ) -> Result<Self> {
+        Self::create_from(vfs, dir, identity, options, V::default(), Vec::new())
+    }
+
+    /// As [`Self::create`], with a version from the start. What that lists is there and durable.
+    pub(super) fn create_from(
+        vfs: Arc<dyn Vfs>,
+        dir: &Path,
+        identity: Identity,
+        options: Options,
+        version: V,
+        kept: Vec<Field>,
+    ) -> Result<Self> {
         if vfs.exists(&dir.join(CURRENT))? {
             let what = format!("manifest in {}", dir.display());
             return Err(Error::AlreadyExists { what });
         }
         let mut manifest = Self::unstarted(vfs, dir, identity, options);
+        manifest.version = Arc::new(version);
+        manifest.kept = kept;
         let initial = manifest.encode_file(1)?.bytes.len() as u64;
         for name in manifest.vfs.list(dir)? {
             let Some(number) = parse_file_name(&name) else {

@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::codec;
+use super::codec::{self, Field};
 use super::current::{CURRENT, file_name, named_but_missing, read_current};
 use super::replay::Replay;
 use super::{Identity, Version};
@@ -52,6 +52,12 @@ impl<V: Version> Follower<V> {
     /// The version as of the last refresh.
     pub fn version(&self) -> &Arc<V> {
         &self.version
+    }
+
+    /// The version as of the last refresh, whose it is, and what newer builds have added.
+    pub(super) fn shown(&self) -> (V, Identity, Vec<Field>) {
+        let kept = self.view.replay.kept.clone();
+        (V::clone(&self.version), self.identity, kept)
     }
 
     /// Number of the last edit seen.

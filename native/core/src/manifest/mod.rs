@@ -43,6 +43,7 @@ pub mod codec;
 pub mod current;
 mod file;
 mod follower;
+mod image;
 mod listing;
 mod orphans;
 mod replay;
@@ -55,6 +56,7 @@ mod tests;
 
 pub use file::Manifest;
 pub use follower::Follower;
+pub use image::Image;
 pub use listing::{Listing, ListingOperation};
 pub use orphans::{Orphans, collect, find_wal_orphans, wal_orphans};
 pub use wal_files::{

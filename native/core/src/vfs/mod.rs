@@ -146,6 +146,20 @@ pub trait Vfs: Send + Sync {
     }
 }
 
+/// Remove a directory of files and of directories like it; durable after [`Vfs::sync_dir`] of the one that it is in.
+pub fn remove_all(vfs: &dyn Vfs, dir: &Path) -> Result<()> {
+    for name in vfs.list(dir)? {
+        let path = dir.join(name);
+        // A file says that it is no directory when it is listed.
+        if vfs.list(&path).is_ok() {
+            remove_all(vfs, &path)?;
+        } else {
+            vfs.remove(&path)?;
+        }
+    }
+    vfs.remove_dir(dir)
+}
+
 /// Refuse what a direct write could not take. Every implementation checks, so that a misaligned
 /// write fails in the tests that run in memory too.
 fn check_blocks(data: &[u8], offset: u64) -> Result<()> {

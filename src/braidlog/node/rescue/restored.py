@@ -83,6 +83,8 @@ class Wanted:
     """Replicas of each stream; None: as in the backup, 3 for logs of a directory."""
     segment_bytes: int | None = None
     wal_bytes_max: int | None = None
+    without_tables: bool = False
+    """Leave out the tables of the backup, which no node could take over."""
 
 
 def restore_node(
@@ -142,6 +144,13 @@ def restore_node(
 def _check(backup: Backup, wanted: Wanted) -> None:
     if not wanted.cluster:
         raise InvalidArgumentError("the name of a cluster must not be empty")
+    if backup.tables and not wanted.without_tables:
+        names = ", ".join(repr(table.name) for table in backup.tables)
+        msg = f"backup {backup.id} has tables, which no cluster takes over: {names}"
+        raise InvalidArgumentError(msg).advising(
+            "Restore it as a directory, which has them, or with --without-tables, and "
+            "create those again whose log has all of their records"
+        )
     if wanted.node < 1:
         raise InvalidArgumentError(f"ids of nodes begin at 1, got {wanted.node}")
     copies = wanted.replication

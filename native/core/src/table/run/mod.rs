@@ -25,8 +25,9 @@
 //! 2. No offset is stored. Each follows from the lengths before it, and all of them add up to the length in the
 //!    manifest.
 //! 3. Entries are strictly in order, over pages too: no two have the same key and position.
-//! 4. A file is never changed after its rename.
+//! 4. A file is never changed after its rename. A copy that another node gets has a footer of its own ([`adopt`]).
 
+mod adopt;
 mod cache;
 mod filter;
 mod footer;
@@ -39,6 +40,7 @@ mod scan;
 mod tests;
 mod writer;
 
+pub use adopt::adopt;
 pub use cache::RunCache;
 pub use filter::KeyHash;
 pub use info::{RunIdentity, RunInfo, file_name, parse_file_name};

@@ -122,8 +122,29 @@ pub(super) fn load(vfs: &dyn Vfs, dir: &Path, table: u128) -> Result<Option<Save
     if !vfs.exists(&path)? {
         return Ok(None);
     }
+    parse(&path, &vfs.read(&path, BYTES_MAX)?, table).map(Some)
+}
+
+/// The bytes that were saved, and up to which position they count; nothing if none ever were.
+pub(super) fn saved(vfs: &dyn Vfs, dir: &Path, table: u128) -> Result<Option<(Vec<u8>, u64)>> {
+    let path = dir.join(COUNTERS);
+    if !vfs.exists(&path)? {
+        return Ok(None);
+    }
     let bytes = vfs.read(&path, BYTES_MAX)?;
-    let corrupt = |reason: String| Error::corrupt(&path, 0, reason);
+    let (counters, _) = parse(&path, &bytes, table)?;
+    Ok(Some((bytes, counters.position)))
+}
+
+/// Save bytes that were saved elsewhere.
+pub(super) fn put(vfs: &dyn Vfs, dir: &Path, table: u128, bytes: &[u8]) -> Result<()> {
+    let path = dir.join(COUNTERS);
+    parse(&path, bytes, table)?;
+    vfs.replace(&path, bytes)
+}
+
+fn parse(path: &Path, bytes: &[u8], table: u128) -> Result<Saved> {
+    let corrupt = |reason: String| Error::corrupt(path, 0, reason);
     let Some((body, checksum)) = bytes.split_last_chunk::<4>() else {
         return Err(corrupt("shorter than its checksum".into()));
     };
@@ -134,11 +155,14 @@ pub(super) fn load(vfs: &dyn Vfs, dir: &Path, table: u128) -> Result<Option<Save
     let (magic, found, id) = (take.u32()?, take.u32()?, take.u128()?);
     if magic != MAGIC {
         let what = "file of counters";
-        return Err(Error::Foreign { path, what });
+        return Err(Error::Foreign {
+            path: path.into(),
+            what,
+        });
     }
     if found > FORMAT {
         return Err(Error::Newer {
-            path,
+            path: path.into(),
             what: "file of counters",
             found,
             supported: FORMAT,
@@ -146,14 +170,14 @@ pub(super) fn load(vfs: &dyn Vfs, dir: &Path, table: u128) -> Result<Option<Save
     }
     if id != table {
         return Err(Error::WrongIdentity {
-            path,
+            path: path.into(),
             what: "table",
             found: format!("{id:032x}"),
             expected: format!("{table:032x}"),
         });
     }
     take_saved(&mut take)
-        .and_then(|saved| take.finish().map(|()| Some(saved)))
+        .and_then(|saved| take.finish().map(|()| saved))
         .map_err(|error| corrupt(error.to_string()))
 }
 

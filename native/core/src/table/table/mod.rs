@@ -28,6 +28,7 @@
 //!    these positions on ([`Table::retained`]).
 //! 3. An index answers at positions from its base on.
 
+mod backup;
 mod build;
 mod counters;
 mod follow;
@@ -42,6 +43,7 @@ mod tests;
 mod upkeep;
 mod verify;
 
+pub use backup::{TableRestore, counters_of};
 pub use counters::{Counters, Refusals};
 pub use follow::Followed;
 pub use open::{IndexDefinition, TableDefinition};

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use crate::error::Result;
-use crate::vfs::Vfs;
+use crate::vfs::{Vfs, remove_all};
 
 /// How the name of what is being removed ends. It is renamed first, so that what was removed in part is never taken for a table.
 const TRASH: &str = ".trash";
@@ -70,18 +70,4 @@ fn collect(vfs: &dyn Vfs, dir: &Path, is_known: impl Fn(u128) -> bool) -> Result
         vfs.sync_dir(dir)?;
     }
     Ok(trash.len() as u64)
-}
-
-/// Remove a directory of files and of directories like it.
-fn remove_all(vfs: &dyn Vfs, dir: &Path) -> Result<()> {
-    for name in vfs.list(dir)? {
-        let path = dir.join(name);
-        // A file says that it is no directory when it is listed.
-        if vfs.list(&path).is_ok() {
-            remove_all(vfs, &path)?;
-        } else {
-            vfs.remove(&path)?;
-        }
-    }
-    vfs.remove_dir(dir)
 }

@@ -62,6 +62,7 @@
 mod commit;
 mod floor;
 mod follower;
+mod image;
 mod merge;
 mod numbers;
 mod operation;
@@ -81,6 +82,7 @@ mod tests;
 
 pub use floor::{HOLDS_MAX, Hold};
 pub use follower::TreeFollower;
+pub use image::{RunCopy, TreeImage, TreeRestore};
 pub use merge::{Merge, Source};
 pub use operation::{Flushed, TreeOperation};
 pub use pick::{

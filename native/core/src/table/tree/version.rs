@@ -129,6 +129,13 @@ impl TreeVersion {
         given.max(self.settled).max(1)
     }
 
+    /// Say of a run that its footer has another checksum: it belongs to another node now.
+    pub(super) fn set_checksum(&mut self, run: u64, checksum: u32) {
+        if let Some(listed) = self.runs.get_mut(&run) {
+            Arc::make_mut(&mut listed.info).checksum = checksum;
+        }
+    }
+
     /// The operations that give a slice list of `slices` to a new range.
     pub(super) fn slice_operations<'a>(
         range: &'a [u8],

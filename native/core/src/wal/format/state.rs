@@ -281,6 +281,33 @@ impl State {
         cursor.is_some_and(|cursor| cursor.pin && cursor.lease == 0)
     }
 
+    /// Take tables as they were elsewhere, each with the first position that it needs of its log.
+    pub(crate) fn restore_tables(
+        &mut self,
+        tables: impl IntoIterator<Item = (Table, u64)>,
+    ) -> Result<()> {
+        for (table, pin) in tables {
+            let (first, _) = self.range(table.log)?;
+            let stream = self.log(table.log)?.stream;
+            if pin < first || table.start == 0 {
+                let position = pin;
+                return Err(Error::Trimmed { position, first });
+            }
+            let cursor = Cursor {
+                position: pin,
+                pin: true,
+                touched: table.created,
+                lease: 0,
+            };
+            let name = pin_name(table.id);
+            self.tables.add(table)?;
+            if let Some(stream) = self.streams.get_mut(&stream) {
+                stream.cursors.insert(name, cursor);
+            }
+        }
+        Ok(())
+    }
+
     /// Forget all tables, and with them their cursors.
     pub(crate) fn forget_tables(&mut self) {
         let names: BTreeSet<String> = self.tables.iter().map(|table| pin_name(table.id)).collect();

@@ -136,6 +136,29 @@ impl Tables {
         names.into_iter().collect()
     }
 
+    /// Take a table as it was elsewhere.
+    ///
+    /// Fails with [`Error::AlreadyExists`] where its name or an identity is taken, [`Error::InvalidArgument`] and
+    /// [`Error::TooLarge`] for one that no catalog can have.
+    pub(super) fn add(&mut self, mut table: Table) -> Result<()> {
+        self.check_name(&table.name)?;
+        check_size("number of tables", self.0.len() + 1, TABLES_MAX)?;
+        check_size(
+            "table options",
+            table.options.len(),
+            TABLE_OPTIONS_BYTES_MAX,
+        )?;
+        let mut used = self.identities();
+        take_identity(&mut used, table.id)?;
+        take_identity(&mut used, table.primary)?;
+        let indexes = std::mem::take(&mut table.indexes);
+        for index in indexes {
+            add_index(&mut table, &index.index, index.state, &mut used)?;
+        }
+        self.0.insert(table.id, table);
+        Ok(())
+    }
+
     /// Forget all of them.
     pub fn clear(&mut self) {
         self.0.clear();

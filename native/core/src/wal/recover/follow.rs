@@ -108,6 +108,11 @@ impl Follower {
         }
     }
 
+    /// Whose directory it is: files of tables name it.
+    pub fn node(&self) -> u128 {
+        self.identity.node
+    }
+
     /// Whose directory it is, its bound where it says, and the place of the state: segment (0: none) and offset.
     pub(crate) fn described(&self) -> (NodeIdentity, Option<u64>, (u64, u32)) {
         let tail = self.tail.as_ref();

@@ -60,7 +60,13 @@ fn how(cut: &Cut) -> NewDirectory {
 }
 
 fn restore(vfs: &MemoryVfs, cut: &Cut, parts: &Parts) -> Result<()> {
-    let mut restore = Restore::create(disk(vfs), Path::new(TARGET), cut.logs.clone(), &how(cut))?;
+    let mut restore = Restore::create(
+        disk(vfs),
+        Path::new(TARGET),
+        cut.logs.clone(),
+        Vec::new(),
+        &how(cut),
+    )?;
     for log in &cut.logs {
         for (_, end, part) in &parts[&log.log.id] {
             if *end > log.first {
@@ -335,7 +341,13 @@ fn a_crash_of_a_restore_leaves_all_of_it_or_nothing_that_opens() {
 fn an_interrupted_restore_is_named_by_the_open_and_never_begun_over_by_it() {
     let (cut, ..) = sample();
     let vfs = MemoryVfs::new();
-    let begun = Restore::create(disk(&vfs), Path::new(TARGET), cut.logs.clone(), &how(&cut));
+    let begun = Restore::create(
+        disk(&vfs),
+        Path::new(TARGET),
+        cut.logs.clone(),
+        Vec::new(),
+        &how(&cut),
+    );
     let second = restore(&vfs, &cut, &Parts::new());
     assert!(matches!(second, Err(Error::Locked { .. })), "{second:?}");
     drop(begun.unwrap());

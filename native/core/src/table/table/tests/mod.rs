@@ -1,5 +1,6 @@
 //! Tables over a log on the in-memory disk, against a list of everything that was appended.
 
+mod backup;
 mod building;
 mod counting;
 mod crash;

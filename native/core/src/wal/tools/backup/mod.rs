@@ -24,4 +24,4 @@ pub mod part;
 mod restore;
 
 pub use cut::{Cut, LogCut};
-pub use restore::{NewDirectory, Restore};
+pub use restore::{NewDirectory, Restore, TABLES, TableCut};

@@ -8,17 +8,21 @@ use super::cut::LogCut;
 use super::part::Entries;
 use crate::batch::parse_head;
 use crate::error::{Error, Result};
-use crate::vfs::Vfs;
+use crate::vfs::{Vfs, remove_all};
 use crate::wal::format::identity::{IDENTITY, NodeIdentity};
 use crate::wal::format::salt::mix;
 use crate::wal::format::state::{Log, State};
 use crate::wal::format::stream::Stream;
+use crate::wal::format::tables::Table;
 use crate::wal::format::watermark::WATERMARK;
 use crate::wal::placing::bound;
 use crate::wal::recover::directory::{LOCK, RESTORING};
 use crate::wal::segments::checkpoint::CHECKPOINT;
 use crate::wal::tools::salvage::create::{self, Holder, Room};
 use crate::wal::write::store::Store;
+
+/// Name of the directory with the files of tables.
+pub const TABLES: &str = "tables";
 
 /// What the directory is to be like.
 #[derive(Clone, Debug, Default)]
@@ -37,6 +41,15 @@ pub struct NewDirectory {
     pub note: String,
 }
 
+/// A table, with the first position that it needs of its log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TableCut {
+    /// As the catalog had it.
+    pub table: Table,
+    /// Position of its cursor.
+    pub pin: u64,
+}
+
 /// A directory that is being made. Dropped before [`Restore::finish`] it leaves files that no open accepts.
 pub struct Restore {
     vfs: Arc<dyn Vfs>,
@@ -49,8 +62,9 @@ pub struct Restore {
 }
 
 impl Restore {
-    /// Begin a directory in which each log is empty at its first position. What a restore that did not finish has
-    /// left there is removed.
+    /// Begin a directory in which each log is empty at its first position, with the tables in its catalog. What a restore
+    /// that did not finish has left there is removed. The files of the tables have to be there before
+    /// [`Restore::finish`], in [`TABLES`], and to name [`Restore::node`].
     ///
     /// Fails with [`Error::AlreadyExists`] if `target` holds anything else, [`Error::Locked`] if another restore
     /// fills it.
@@ -58,6 +72,7 @@ impl Restore {
         vfs: Arc<dyn Vfs>,
         target: &Path,
         logs: Vec<LogCut>,
+        tables: Vec<TableCut>,
         how: &NewDirectory,
     ) -> Result<Self> {
         bound::check(how.segment_bytes, how.bound)?;
@@ -68,8 +83,7 @@ impl Restore {
             wal: random(3) << 64 | random(4),
             segment_bytes: how.segment_bytes,
             holes: false,
-            // A backup has none, nor their pins.
-            tables: false,
+            tables: !tables.is_empty(),
         };
         let mut state = State::default();
         let mut ends = BTreeMap::new();
@@ -78,6 +92,7 @@ impl Restore {
             ends.insert(log.log.id, (number, log.end));
             add(&mut state, log)?;
         }
+        state.restore_tables(tables.into_iter().map(|cut| (cut.table, cut.pin)))?;
         refuse_existing(&*vfs, target)?;
         let holder = Holder::take(&*vfs, target, &how.holder, how.entropy)?;
         // Again, now that nobody else fills it.
@@ -142,6 +157,11 @@ impl Restore {
         Ok(())
     }
 
+    /// Identity of the node whose directory it becomes: files of tables name it.
+    pub fn node(&self) -> u128 {
+        self.identity.node
+    }
+
     fn next(&self, stream: u32) -> Result<u64> {
         self.store
             .with_state(|state| state.stream(stream).map(|stream| stream.next))
@@ -181,7 +201,7 @@ fn refuse_existing(vfs: &dyn Vfs, target: &Path) -> Result<()> {
     }
     let names = vfs.list(target)?;
     let is = |what: &str| names.iter().any(|name| name == what);
-    let ours = |name: &String| is_left(name) || name == "wal";
+    let ours = |name: &String| is_left(name) || name == "wal" || name == TABLES;
     let began = |name: &String| name == LOCK || name == "RESTORING.tmp";
     let unfinished = is(RESTORING) && !is(IDENTITY) && names.iter().all(ours);
     if unfinished || names.iter().all(began) {
@@ -215,6 +235,10 @@ fn remove_remains(vfs: &dyn Vfs, target: &Path) -> Result<()> {
             vfs.remove(&wal.join(name))?;
         }
         vfs.sync_dir(&wal)?;
+    }
+    let tables = target.join(TABLES);
+    if vfs.exists(&tables)? {
+        remove_all(vfs, &tables)?;
     }
     for name in vfs.list(target)? {
         if is_left(&name) && name != LOCK && name != RESTORING {
