@@ -27,8 +27,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from braidlog.app import Abort, CallId, Host, SnapshotSettings
-from unit.app.banking import make_bank
+from braidlog.app import Abort, Application, CallId, Host, SnapshotSettings
+from unit.app.banking import KEYED, make_bank
 
 TESTS = Path(__file__).parents[1]
 THREADS = 6
@@ -49,7 +49,12 @@ BEGUN, ANSWERED, READY = b"b", b"a", b"r"
 REFUSED = -1
 
 
-def child(data: Path, writer: int, seed: int) -> None:
+def bank_of(*, keyed: bool) -> Application:
+    """Return the bank, with its accounts in a keyed table or in one of SQL."""
+    return make_bank(schema=KEYED) if keyed else make_bank()
+
+
+def child(data: Path, writer: int, seed: int, *, keyed: bool) -> None:
     """Open the bank and transfer until killed."""
     lock = threading.Lock()
 
@@ -57,7 +62,7 @@ def child(data: Path, writer: int, seed: int) -> None:
         with lock:
             os.write(writer, EVENT.pack(*fields))
 
-    with make_bank().open(data, **OPTIONS) as host:
+    with bank_of(keyed=keyed).open(data, **OPTIONS) as host:
         if host.call("total") == 0:
             for account in range(ACCOUNTS):
                 host.call("deposit", account, FIRST)
@@ -102,17 +107,22 @@ class Killed:
 
     data: Path
     seed: int
+    keyed: bool = False
     tally: Tally = field(default_factory=Tally)
+
+    def open(self) -> Host:
+        """Open what a host left."""
+        return bank_of(keyed=self.keyed).open(self.data, **OPTIONS)
 
     def run(self, kills: int) -> Tally:
         """Kill so many hosts."""
         numbers = random.Random(self.seed)
         for turn in range(kills):
             self.check(self.round(turn, 0.05 + 0.5 * numbers.random()))
-        with make_bank().open(self.data, **OPTIONS) as host:
+        with self.open() as host:
             hashes = host.hashes()[1]
         shutil.rmtree(self.data / "state")
-        with make_bank().open(self.data, **OPTIONS) as host:
+        with self.open() as host:
             assert host.hashes()[1] == hashes, "replay gives another state"
         return self.tally
 
@@ -121,6 +131,7 @@ class Killed:
         reader, writer = os.pipe()
         command = [sys.executable, __file__, "--child", str(writer), "--data"]
         numbers = ["--seed", str(self.seed + turn)]
+        numbers += ["--keyed"] if self.keyed else []
         path = [str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])]
         process = subprocess.Popen(
             [*command, str(self.data), *numbers],
@@ -152,7 +163,7 @@ class Killed:
         begun = {e[1]: e for e in events if e[0] == BEGUN}
         answered = {e[1]: e for e in events if e[0] == ANSWERED}
         self.tally.acknowledged += len(answered)
-        with make_bank().open(self.data, **OPTIONS) as host:
+        with self.open() as host:
             assert host.call("total") == ACCOUNTS * FIRST, "money came or went"
             before = host.hashes()[1]
             for name, (_, call, source, target, amount, heard) in answered.items():
@@ -175,14 +186,15 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000)
     parser.add_argument("--data", type=Path)
+    parser.add_argument("--keyed", action="store_true")
     parser.add_argument("--child", type=int, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.child is not None:
-        child(given.data, given.child, given.seed)
+        child(given.data, given.child, given.seed, keyed=given.keyed)
         return
     print(f"seed {given.seed}")  # noqa: T201, RUF100
     data = given.data or Path(tempfile.mkdtemp(prefix="braidlog-host-")) / "data"
-    print(Killed(data, given.seed).run(given.kills))  # noqa: T201, RUF100
+    print(Killed(data, given.seed, given.keyed).run(given.kills))  # noqa: T201, RUF100
 
 
 if __name__ == "__main__":

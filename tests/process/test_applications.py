@@ -17,9 +17,12 @@ SEED = int(os.environ.get("BRAIDLOG_SEED", "0")) or random.randrange(1, 1_000_00
 @pytest.mark.process
 @pytest.mark.slow
 @pytest.mark.timeout(60 + 20 * KILLS)
-def test_killed_hosts_apply_every_acknowledged_call_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize("keyed", [False, True])
+def test_killed_hosts_apply_every_acknowledged_call_once(
+    tmp_path: Path, keyed: bool
+) -> None:
     print(f"BRAIDLOG_SEED={SEED}")  # noqa: T201, RUF100
-    tally = Killed(tmp_path / "data", SEED).run(KILLS)
+    tally = Killed(tmp_path / "data", SEED, keyed).run(KILLS)
     print(tally)  # noqa: T201, RUF100
     assert tally.kills == KILLS
     assert tally.acknowledged > 0
