@@ -24,7 +24,7 @@ use crate::scan::ArrowBatch;
 
 /// Rows and bytes of a record batch.
 const ROWS_MAX: usize = 64 << 10;
-const BYTES_MAX: usize = 8 << 20;
+const BYTES_MAX: usize = 1 << 20;
 
 /// Bytes of many values, and where each ends.
 #[derive(Default)]
@@ -36,6 +36,15 @@ struct Bytes {
 }
 
 impl Bytes {
+    /// Room for as much as there was before, and some more.
+    fn sized(rows: usize, bytes: usize) -> Self {
+        Self {
+            data: Vec::with_capacity(bytes + bytes / 8),
+            ends: Vec::with_capacity(rows + rows / 8),
+            valid: None,
+        }
+    }
+
     fn push(&mut self, value: Option<&[u8]>) {
         let before = self.ends.len();
         if let Some(value) = value {
@@ -70,8 +79,8 @@ impl Bytes {
 /// Columns of rows.
 #[derive(Default)]
 pub struct Rows {
-    positions: Vec<Option<i64>>,
-    timestamps: Vec<Option<i64>>,
+    positions: Vec<i64>,
+    timestamps: Vec<i64>,
     keys: Bytes,
     values: Bytes,
     header_ends: Vec<i32>,
@@ -82,13 +91,27 @@ pub struct Rows {
 }
 
 impl Rows {
+    /// With room for as many rows, and bytes of keys and values, as a batch before had.
+    fn sized(rows: usize, keys: usize, values: usize) -> Self {
+        let many = rows + rows / 8;
+        Self {
+            positions: Vec::with_capacity(many),
+            timestamps: Vec::with_capacity(many),
+            keys: Bytes::sized(rows, keys),
+            values: Bytes::sized(rows, values),
+            header_ends: Vec::with_capacity(many),
+            has_row: Vec::with_capacity(many),
+            ..Self::default()
+        }
+    }
+
     /// Add a record, or a row of nulls but for the key.
     pub fn push(&mut self, key: &[u8], found: Option<(u64, Payload<'_>)>) {
         self.keys.push(Some(key));
         self.has_row.push(found.is_some());
         if let Some((position, payload)) = found {
-            self.positions.push(Some(position.cast_signed()));
-            self.timestamps.push(Some(payload.timestamp));
+            self.positions.push(position.cast_signed());
+            self.timestamps.push(payload.timestamp);
             self.values.push(payload.value);
             for (name, value) in payload.headers {
                 self.headers += 1;
@@ -96,8 +119,8 @@ impl Rows {
                 self.header_values.push(value);
             }
         } else {
-            self.positions.push(None);
-            self.timestamps.push(None);
+            self.positions.push(0);
+            self.timestamps.push(0);
             self.values.push(None);
         }
         self.header_ends.push(self.headers);
@@ -123,7 +146,6 @@ impl Rows {
     }
 
     fn arrays(self, projection: &Projection) -> std::result::Result<Vec<ArrayRef>, ArrowError> {
-        let timestamps = TimestampMicrosecondArray::from(self.timestamps).with_timezone("UTC");
         let names = StringArray::try_from_binary(self.header_names.binary()?)?;
         let values = self.header_values.binary()?;
         let entries = StructArray::try_new(
@@ -133,9 +155,13 @@ impl Rows {
         )?;
         let is_whole = self.has_row.iter().all(|there| *there);
         let nulls = (!is_whole).then(|| NullBuffer::from(self.has_row));
+        let timestamps = ScalarBuffer::from(self.timestamps);
+        let timestamps = TimestampMicrosecondArray::try_new(timestamps, nulls.clone())?;
+        let timestamps = timestamps.with_timezone("UTC");
+        let positions = ScalarBuffer::from(self.positions);
+        let positions: ArrayRef = Arc::new(Int64Array::try_new(positions, nulls.clone())?);
         let offsets = Bytes::offsets(self.header_ends);
         let headers = MapArray::try_new(entries_field(), offsets, entries, nulls, false)?;
-        let positions: ArrayRef = Arc::new(Int64Array::from(self.positions));
         let timestamps: ArrayRef = Arc::new(timestamps);
         let keys: ArrayRef = Arc::new(self.keys.binary()?);
         let values: ArrayRef = Arc::new(self.values.binary()?);
@@ -160,12 +186,15 @@ struct Scan {
     projection: Projection,
     left: u64,
     is_over: bool,
+    /// Rows of the last batch, and bytes of its keys and values.
+    size: (usize, usize, usize),
 }
 
 impl Scan {
     fn next_batch(&mut self) -> Result<Option<RecordBatch>> {
         self.reader.check()?;
-        let mut rows = Rows::default();
+        let (rows, keys, values) = self.size;
+        let mut rows = Rows::sized(rows, keys, values);
         while !self.is_over && self.left > 0 && rows.len() < ROWS_MAX && rows.bytes() < BYTES_MAX {
             let more = self.source.next(&mut |key, position, payload| {
                 rows.push(key, Some((position, payload)));
@@ -180,6 +209,7 @@ impl Scan {
         if rows.len() == 0 {
             return Ok(None);
         }
+        self.size = (rows.len(), rows.keys.data.len(), rows.values.data.len());
         rows.finish(&self.projection).map(Some)
     }
 }
@@ -215,6 +245,7 @@ impl TableBatches {
             projection: projection.clone(),
             left: limit.unwrap_or(u64::MAX),
             is_over: false,
+            size: (0, 0, 0),
         };
         Self {
             scan: Some(scan),

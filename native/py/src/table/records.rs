@@ -39,7 +39,8 @@ impl Source {
                 if !rows.advance()? {
                     return Ok(false);
                 }
-                take(rows.key(), rows.position(), rows.payload()?)?;
+                let (key, position, payload) = rows.record()?;
+                take(key, position, payload)?;
             }
             Self::Index(rows) => {
                 if !rows.advance()? {

@@ -234,6 +234,16 @@ impl Rows {
         self.entries.advance()
     }
 
+    /// Key, position and the rest of the record it stands on.
+    ///
+    /// # Errors
+    /// [`Error::Malformed`] if the bytes are no record, which their checksum does not allow.
+    pub fn record(&self) -> Result<(&[u8], u64, Payload<'_>)> {
+        let entry = self.entries.entry();
+        let payload = Payload::decode(entry.payload.unwrap_or_default())?;
+        Ok((entry.key, entry.position, payload))
+    }
+
     /// The key of the record it stands on.
     pub fn key(&self) -> &[u8] {
         self.entries.entry().key
