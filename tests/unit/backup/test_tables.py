@@ -162,6 +162,24 @@ def test_an_index_that_is_built_begins_again(store: MemoryStore, place: Path) ->
         assert len(found) > 5
 
 
+def test_a_reader_backs_up_tables_beside_the_writer(
+    store: MemoryStore, place: Path
+) -> None:
+    """Another process, which holds nothing: only what is in files and in the log."""
+    keep(store, history=50)
+    put(store, 1, 60)
+    flush(store)
+    put(store, 60, 70)
+    with store.reopen(read_only=True) as reader:
+        first = reader.backup(place)
+        wanted = {"stock": seen(store)}
+        put(store, 70, 90)
+        flush(store, merge=True)
+        second = reader.backup(place)
+    check(place, wanted, first.id)
+    check(place, {"stock": seen(store)}, second.id)
+
+
 # -- beside a writer -----------------------------------------------------------------
 
 
