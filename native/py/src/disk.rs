@@ -33,20 +33,37 @@ pub fn take_disk(keywords: Option<&Bound<'_, PyDict>>) -> PyResult<Option<Arc<dy
     Ok(Some(disk.cast::<MemoryDisk>()?.get().vfs()))
 }
 
+/// What a crash leaves of what was not synced, with the next seed.
+fn crash_policy(name: &str, seed: &mut u64) -> PyResult<CrashPolicy> {
+    *seed = seed.wrapping_add(1);
+    match name {
+        "drop" => Ok(CrashPolicy::DropUnsynced),
+        "keep" => Ok(CrashPolicy::KeepAll),
+        "subset" => Ok(CrashPolicy::Subset { seed: *seed }),
+        "torn" => Ok(CrashPolicy::Torn { seed: *seed }),
+        other => Err(to_py(Error::InvalidArgument(format!(
+            "policy must be drop, keep, subset or torn, got {other:?}"
+        )))),
+    }
+}
+
 /// Files in memory. What was not synced may be lost in a crash; which, the seed decides.
 #[pyclass(frozen, module = "braidlog._native")]
 pub struct MemoryDisk {
     memory: MemoryVfs,
     faults: FaultVfs,
     seed: Mutex<u64>,
+    /// Whether all operations are kept, so that it can crash behind any of them.
+    records: bool,
 }
 
 impl MemoryDisk {
-    fn over(memory: MemoryVfs, seed: u64) -> Self {
+    fn over(memory: MemoryVfs, seed: u64, records: bool) -> Self {
         Self {
             faults: FaultVfs::new(Arc::new(memory.clone())),
             memory,
             seed: Mutex::new(seed),
+            records,
         }
     }
 
@@ -58,10 +75,43 @@ impl MemoryDisk {
 
 #[pymethods]
 impl MemoryDisk {
+    /// With `record` it keeps everything that is done to it, for `crashes`.
     #[new]
-    #[pyo3(signature = (seed=0))]
-    fn new(seed: u64) -> Self {
-        Self::over(MemoryVfs::folding(), seed)
+    #[pyo3(signature = (seed=0, record=false))]
+    fn new(seed: u64, record: bool) -> Self {
+        let memory = if record {
+            MemoryVfs::new()
+        } else {
+            MemoryVfs::folding()
+        };
+        Self::over(memory, seed, record)
+    }
+
+    /// Operations so far, of a disk that records them.
+    #[getter]
+    fn operations(&self) -> usize {
+        self.memory.operations()
+    }
+
+    /// The disk as it would be after a crash behind so many operations, for each of `cuts`. It has to record them.
+    fn crashes(&self, py: Python<'_>, cuts: Vec<usize>, policy: &str) -> PyResult<Vec<Self>> {
+        let invalid = |reason: String| to_py(Error::InvalidArgument(reason));
+        if !self.records {
+            return Err(invalid("the disk does not record its operations".into()));
+        }
+        let mut seed = self.seed.lock();
+        let policies = cuts.iter().map(|_| crash_policy(policy, &mut seed));
+        let policies = policies.collect::<PyResult<Vec<_>>>()?;
+        let trace = detach(py, || self.memory.trace());
+        if let Some(cut) = cuts.iter().find(|cut| **cut > trace.len()) {
+            let done = trace.len();
+            return Err(invalid(format!("cut {cut} of {done} operations")));
+        }
+        let images = cuts.iter().zip(policies).map(|(cut, policy)| {
+            let image = trace.crash(*cut, policy).into_folding();
+            Self::over(image, *seed, false)
+        });
+        Ok(images.collect())
     }
 
     /// The disk after a crash now: without what was not synced ("drop"), with some of it ("subset"), some of it
@@ -70,23 +120,12 @@ impl MemoryDisk {
     #[pyo3(signature = (policy="torn"))]
     fn crash(&self, py: Python<'_>, policy: &str) -> PyResult<Self> {
         let mut seed = self.seed.lock();
-        *seed = seed.wrapping_add(1);
-        let policy = match policy {
-            "drop" => CrashPolicy::DropUnsynced,
-            "keep" => CrashPolicy::KeepAll,
-            "subset" => CrashPolicy::Subset { seed: *seed },
-            "torn" => CrashPolicy::Torn { seed: *seed },
-            other => {
-                return Err(to_py(Error::InvalidArgument(format!(
-                    "policy must be drop, keep, subset or torn, got {other:?}"
-                ))));
-            }
-        };
+        let policy = crash_policy(policy, &mut seed)?;
         let image = detach(py, || {
             let trace = self.memory.trace();
             trace.crash(trace.len(), policy)
         });
-        Ok(Self::over(image.into_folding(), *seed))
+        Ok(Self::over(image.into_folding(), *seed, false))
     }
 
     /// Fail the next synchronous write; with `landed` it is on the disk all the same.

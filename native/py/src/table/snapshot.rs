@@ -1,7 +1,5 @@
 //! A table as of one position.
 
-use std::sync::Arc;
-
 use arrow_array::{Array, BinaryArray, BinaryViewArray, LargeBinaryArray, StringArray};
 use braidlog_core::Error;
 use braidlog_core::table::entry::Direction;
@@ -27,7 +25,6 @@ use crate::scan::ArrowBatch;
 pub struct TableSnapshot {
     reader: Reader,
     inner: core::TableSnapshot,
-    table: Arc<core::Table>,
 }
 
 /// The record of a row for Python.
@@ -51,12 +48,8 @@ fn direction(reverse: bool) -> Direction {
 }
 
 impl TableSnapshot {
-    pub fn new(reader: Reader, table: Arc<core::Table>, inner: core::TableSnapshot) -> Self {
-        Self {
-            reader,
-            inner,
-            table,
-        }
+    pub fn new(reader: Reader, inner: core::TableSnapshot) -> Self {
+        Self { reader, inner }
     }
 
     fn by_keys(
@@ -92,8 +85,9 @@ impl TableSnapshot {
         reverse: bool,
     ) -> PyResult<Source> {
         self.reader.check().map_err(to_py)?;
-        let index = self.table.index(name).map_err(to_py)?;
-        let (begin, end) = bounds(index.spec(), begin, end, prefix, value)?;
+        // Not that of the table, which may have dropped it, or have another one of that name.
+        let spec = self.inner.index_spec(name).map_err(to_py)?;
+        let (begin, end) = bounds(spec, begin, end, prefix, value)?;
         let rows =
             self.inner
                 .scan_index(name, begin.as_deref(), end.as_deref(), direction(reverse));
@@ -160,11 +154,7 @@ impl TableSnapshot {
     /// The same at an earlier position.
     fn at(&self, position: u64) -> PyResult<Self> {
         let inner = self.inner.clone().at(position).map_err(to_py)?;
-        Ok(Self::new(
-            self.reader.clone(),
-            Arc::clone(&self.table),
-            inner,
-        ))
+        Ok(Self::new(self.reader.clone(), inner))
     }
 
     fn get(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<Option<Py<Record>>> {
@@ -288,12 +278,12 @@ impl TableSnapshot {
         limit: u64,
     ) -> PyResult<Vec<(Bound<'py, PyTuple>, Bound<'py, PyBytes>)>> {
         self.reader.check().map_err(to_py)?;
-        let index = self.table.index(name).map_err(to_py)?;
+        let spec = self.inner.index_spec(name).map_err(to_py)?;
         let rows = self.inner.scan_index(name, None, None, Direction::Forward);
         let mut rows = rows.map_err(to_py)?;
         let mut found = Vec::new();
         while (found.len() as u64) < limit && detach(py, || rows.advance()).map_err(to_py)? {
-            let (fields, key) = index.spec().split(rows.index_key()).map_err(to_py)?;
+            let (fields, key) = spec.split(rows.index_key()).map_err(to_py)?;
             let fields: Vec<_> = fields
                 .iter()
                 .map(|value| object(py, value))

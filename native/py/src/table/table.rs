@@ -211,11 +211,7 @@ impl Table {
                 None => table.snapshot(),
             }
         })?;
-        Ok(TableSnapshot::new(
-            self.reader.clone(),
-            Arc::clone(&self.inner),
-            snapshot,
-        ))
+        Ok(TableSnapshot::new(self.reader.clone(), snapshot))
     }
 
     fn flush(&self, py: Python<'_>) -> PyResult<bool> {

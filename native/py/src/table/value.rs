@@ -13,11 +13,12 @@ fn one(object: &Bound<'_, PyAny>) -> PyResult<Value> {
     if let Ok(value) = object.cast::<PyBool>() {
         Ok(Value::Bool(value.is_true()))
     } else if object.is_instance_of::<PyInt>() {
-        // What is beyond 128 bits is beyond every index as well.
-        Ok(object.extract::<i128>().map_or_else(
-            |_| object.extract().map(Value::Float),
-            |int| Ok(Value::Int(int)),
-        )?)
+        Ok(match object.extract() {
+            Ok(int) => Value::Int(int),
+            // What is beyond 128 bits is beyond every number of an index but infinity.
+            Err(_) if object.lt(0)? => Value::Float(f64::NEG_INFINITY),
+            Err(_) => Value::Float(f64::INFINITY),
+        })
     } else if let Ok(value) = object.cast::<PyFloat>() {
         Ok(Value::Float(value.value()))
     } else if let Ok(value) = object.cast::<PyString>() {

@@ -16,7 +16,12 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from braidlog.errors import ClosedError, InvalidArgumentError, NotFoundError
+from braidlog.errors import (
+    ClosedError,
+    InvalidArgumentError,
+    LogError,
+    NotFoundError,
+)
 from braidlog.store.tables.change import FollowedLog, TableChanges
 from braidlog.store.tables.entry import IndexEntry, TableEntry
 from braidlog.store.tables.upkeep import Pressure, flush_is_due
@@ -67,7 +72,8 @@ class TableHost:
         self._open: dict[int, OpenTable] = {}
         self._attached: dict[int, set[int]] = {}
         self._dropped: dict[int, OpenTable] = {}
-        self._failures: dict[int, str] = {}
+        # Kind and message of the last failure of each table's upkeep.
+        self._failures: dict[int, tuple[str, str]] = {}
         self._refused: dict[tuple[int, str], str] = {}
         self._orphans = not store.read_only
         self._became: dict[int, int] = {}
@@ -199,7 +205,7 @@ class TableHost:
         for table in gone:
             native = self._open.pop(table)
             native.abandon()
-            native.close()
+            _end(native)
             self._dropped[table] = native
             self._failures.pop(table, None)
             del self._attached[table]
@@ -293,13 +299,15 @@ class TableHost:
 
     def _note(self, entry: TableEntry, error: Exception) -> None:
         known = self._failures.get(entry.id)
-        self._failures[entry.id] = str(error)
-        if known != str(error):  # It is tried each second.
+        self._failures[entry.id] = type(error).__name__, str(error)
+        # It is tried each second, and each time with another file.
+        if known is None or known[0] != type(error).__name__:
             _log.error("the upkeep of table %r failed", entry.name, exc_info=error)
 
     def failure(self, entry: TableEntry) -> str | None:
         """Return why the upkeep of a table fails; None if it does not."""
-        return self._failures.get(entry.id)
+        _, said = self._failures.get(entry.id, (None, None))
+        return said
 
     def _collect(self) -> None:
         """Remove files that are of no table, and that nobody reads any more."""
@@ -403,4 +411,12 @@ class TableHost:
             thread.join()
         with self._changing:
             while self._open:
-                self._open.popitem()[1].close()
+                _end(self._open.popitem()[1])
+
+
+def _end(native: OpenTable) -> None:
+    """Close a table. An open finds its files as after a crash if the disk is full."""
+    try:
+        native.close()
+    except LogError as error:
+        _log.warning("a table was not closed in order: %s", error)

@@ -146,7 +146,7 @@ class TableReads:
         columns: list[str] | None = None,
         after: int | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Scan as `pyarrow.RecordBatch` of about 1 MiB, with the schema of a log.
+        """Scan as `pyarrow.RecordBatch` of up to 8 MiB, with the schema of a log.
 
         ``columns`` chooses and orders them.
         """
@@ -301,8 +301,8 @@ class TableIndex(IndexReads):
         entry, native = self._table._opened()
         index = entry.index(self.name)
         if index is None or not index.active:
-            # It may have been seen to be built before this object is told so.
-            entry = self._table._current()
+            # Another thread may just have changed that, and `ready` may have said so.
+            entry, native = self._table._opened(anew=True)
             index = entry.index(self.name)
         if index is None:
             raise _index_missing(entry, self.name)
@@ -438,16 +438,21 @@ class Table(TableReads):
         self._entry = self._host.current(self._entry)
         return self._entry
 
-    def _opened(self) -> tuple[TableEntry, OpenTable]:
+    def _opened(self, *, anew: bool = False) -> tuple[TableEntry, OpenTable]:
         found, changed = self._found, self._host.changed
         # A look into the catalog would take longer than most reads.
-        if found is not None and found[0] == changed:
+        if found is not None and found[0] == changed and not anew:
             return found[1:]
-        native = self._host.native(self._current())
-        entry = self._current()  # Opening it may have begun a lost index anew.
-        if changed is not None:
-            self._found = changed, entry, native
-        return entry, native
+        while True:
+            entry = self._current()
+            native = self._host.native(entry)
+            if changed is None:
+                return entry, native
+            before, changed = changed, self._host.changed
+            # Opening it changes the catalog if files of an index are lost.
+            if before == changed:
+                self._found = before, entry, native
+                return entry, native
 
     def _reads(self) -> Reads:
         return self._opened()[1]

@@ -338,7 +338,7 @@ fn put(
 fn refuse(index: &Index, refused: &Refusals) -> Result<()> {
     match (index.on_refusal, refused.first.first()) {
         (OnRefusal::Refuse, Some((position, reason))) => Err(Error::InvalidArgument(format!(
-            "index {:?} cannot be built: position {position}: {reason}",
+            "index {:?} cannot be built: position {position}: {reason}. Correct the record, then make it again",
             index.name
         ))),
         _ => Ok(()),

@@ -62,8 +62,7 @@ impl Table {
         cache: &Arc<RunCache>,
     ) -> Result<()> {
         let dir = Self::dir_in(tables, definition.id);
-        vfs.create_dir_all(&dir)?;
-        vfs.sync_dir(tables)?;
+        create_dir(vfs.as_ref(), &dir)?;
         let TableDefinition {
             node,
             primary,
@@ -106,7 +105,9 @@ impl Table {
             open_tree(vfs, &dir, node, tree, (anew, first), options, cache)
         };
         let primary = open(primary, true, options.tree)?;
+        check_reaches(&primary, primary.flushed(), first)?;
         let saved = counters::load(vfs.as_ref(), &dir, id)?;
+        let is_uncounted = saved.is_none() && !is_whole;
         // Nothing was saved yet, or it was lost: counting begins where the log still allows it.
         let fallback = |flushed: u64| if is_whole { base } else { flushed };
         let (counted, mut of_indexes): Saved = saved.unwrap_or_else(|| {
@@ -120,15 +121,10 @@ impl Table {
         let (mut indexes, mut building, mut lost) = (Vec::new(), Vec::new(), Vec::new());
         for index in &definition.indexes {
             let opened = open(index.tree, index.base == base, index_options(options.tree))
-                .and_then(|tree| index_of(index, tree, &primary));
+                .and_then(|tree| index_of(index, tree, &primary, first, is_uncounted));
             let (index, mut counted) = match opened {
                 Ok(opened) => opened,
-                // It can be made again of what the primary tree has.
-                Err(
-                    error @ (Error::Missing { .. }
-                    | Error::Corruption { .. }
-                    | Error::Trimmed { .. }),
-                ) => {
+                Err(error) if is_loss(&error) => {
                     lost.push(LostIndex::of(index, &error));
                     continue;
                 }
@@ -165,16 +161,56 @@ impl Table {
     }
 }
 
+/// Whether an error says that files of an index are gone or damaged: it can be made again of what the primary tree has.
+fn is_loss(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::Missing { .. }
+            | Error::Corruption { .. }
+            | Error::Trimmed { .. }
+            | Error::Foreign { .. }
+            | Error::WrongIdentity { .. }
+    )
+}
+
+/// Check that the log has what is behind the last position that a tree has in files. The log is kept for that long, so
+/// a manifest that says otherwise has lost its end, and a read would find out much later.
+fn check_reaches(tree: &Tree, position: u64, first: u64) -> Result<()> {
+    if first <= position.saturating_add(1) {
+        return Ok(());
+    }
+    Err(Error::Missing {
+        path: tree.dir().to_owned(),
+        reason: format!(
+            "its manifest ends at position {position}, and the log begins at {first}: what is between them is lost"
+        ),
+    })
+}
+
 /// An index of a table that is opened, and what it refused before its base. What the building of one that is not built needs of the
-/// primary tree is kept.
+/// primary tree is kept. `is_uncounted` says that what it refused is not known any more.
 ///
 /// # Errors
-/// [`Error::Trimmed`] where that is gone: its tree was lost, and a new one began at nothing.
+/// [`Error::Trimmed`] where that is gone: its tree was lost, and a new one began at nothing. [`Error::Missing`] where the log, or
+/// what it refused, is.
 fn index_of(
     definition: &IndexDefinition,
     tree: Arc<Tree>,
     primary: &Tree,
+    first: u64,
+    is_uncounted: bool,
 ) -> Result<(Arc<Index>, IndexCounters)> {
+    // The chunks of a building have numbers for positions.
+    check_reaches(&tree, tree.flushed().max(definition.base), first)?;
+    if is_uncounted && definition.on_refusal == OnRefusal::Refuse {
+        return Err(Error::Missing {
+            path: tree.dir().to_owned(),
+            reason: format!(
+                "{} is gone, which says whether it lacks records",
+                counters::COUNTERS
+            ),
+        });
+    }
     let counted = IndexCounters {
         position: tree.flushed().min(definition.base),
         refused: refused_at_base(&tree)?,
@@ -196,6 +232,16 @@ pub(super) fn index_options(options: TreeOptions) -> TreeOptions {
         },
         ..options
     }
+}
+
+/// Make the directory of a table, and that of all tables, which comes with the first of them. Both are durable.
+fn create_dir(vfs: &dyn Vfs, dir: &Path) -> Result<()> {
+    vfs.create_dir_all(dir)?;
+    dir.ancestors()
+        .skip(1)
+        .take(2)
+        .filter(|parent| !parent.as_os_str().is_empty())
+        .try_for_each(|parent| vfs.sync_dir(parent))
 }
 
 fn create_tree(
@@ -260,7 +306,7 @@ fn open_tree(
     match (error, anew) {
         (error, _) if !is_absent => Err(error),
         (_, Some(start)) => {
-            vfs.create_dir_all(dir)?;
+            create_dir(vfs.as_ref(), dir)?;
             create_tree(vfs, dir, node, tree, start, options, cache)
         }
         (error, None) => Err(Error::Missing {

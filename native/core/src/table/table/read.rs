@@ -6,6 +6,7 @@ use super::payload::Payload;
 use super::table::{Index, OnRefusal, Table};
 use crate::error::{Error, Result};
 use crate::table::entry::{Direction, Entries};
+use crate::table::order::IndexSpec;
 use crate::table::tree::{Hit, Snapshot, Tombstones, Versions, Visible};
 
 /// Times that the trees may change while they are looked at one after the other.
@@ -185,6 +186,14 @@ impl TableSnapshot {
         })
     }
 
+    /// What an index of it is over.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] if there was no such index when this was made, or it was not built.
+    pub fn index_spec(&self, name: &str) -> Result<&IndexSpec> {
+        Ok(&self.index(name)?.0.spec)
+    }
+
     /// Go through the records in the order of an index, with index keys of `begin..end`, as
     /// [`IndexSpec::encode`](crate::table::order::IndexSpec::encode) makes them.
     ///
@@ -208,7 +217,7 @@ impl TableSnapshot {
             (index.on_refusal, refused.first.first())
         {
             return Err(Error::InvalidArgument(format!(
-                "index {name:?} lacks {} records and must not be incomplete; the first is at position {position}: {reason}",
+                "index {name:?} lacks {} records and must not be incomplete; the first is at position {position}: {reason}. Correct these records, then drop the index and make it again",
                 refused.count
             )));
         }
