@@ -16,6 +16,7 @@ from braidlog.client import Client, ClientSettings
 from braidlog.store.arguments import TimestampLike
 from braidlog.testing import MemoryStore
 from braidlog.testing.cluster import LocalCluster
+from conformance.tables import AnyTable, BlockingTable, LoopTable, make
 from unit.client.fake import FakeCluster
 
 CURSORS = ("cursor", "set_cursor")
@@ -64,6 +65,11 @@ class AnyNode(Protocol):
     async def log(self, name: str) -> AnyLog: ...
     async def logs(self) -> list[str]: ...
     async def delete_log(self, name: str) -> None: ...
+    async def tables(self) -> list[str]: ...
+    async def table(self, name: str) -> AnyTable: ...
+    async def create_table(self, name: str, **options: Any) -> AnyTable: ...
+    async def drop_table(self, name: str) -> None: ...
+    async def ddl(self, *changes: tuple[Any, ...]) -> None: ...
     async def close(self) -> None: ...
 
 
@@ -140,6 +146,23 @@ class BlockingNode:
     async def delete_log(self, name: str) -> None:
         self._node.delete_log(name)
 
+    async def tables(self) -> list[str]:
+        names: list[str] = self._node.tables()
+        return names
+
+    async def table(self, name: str) -> AnyTable:
+        return BlockingTable(self._node.table(name))
+
+    async def create_table(self, name: str, **options: Any) -> AnyTable:
+        return BlockingTable(self._node.create_table(name, **options))
+
+    async def drop_table(self, name: str) -> None:
+        self._node.drop_table(name)
+
+    async def ddl(self, *changes: tuple[Any, ...]) -> None:
+        with self._node.ddl() as change:
+            make(change, changes)
+
     async def close(self) -> None:
         self._node.close()
 
@@ -183,6 +206,16 @@ class LoopNode:
     async def log(self, name: str) -> AnyLog:
         return LoopLog(await self._node.log(name))
 
+    async def table(self, name: str) -> AnyTable:
+        return LoopTable(await self._node.table(name))
+
+    async def create_table(self, name: str, **options: Any) -> AnyTable:
+        return LoopTable(await self._node.create_table(name, **options))
+
+    async def ddl(self, *changes: tuple[Any, ...]) -> None:
+        async with self._node.ddl() as change:
+            make(change, changes)
+
 
 Reopen = Callable[..., Awaitable[AnyNode]]
 
@@ -194,6 +227,8 @@ class Opener(Protocol):
     """Whether it can be opened to read only."""
     CLUSTER: bool
     """Whether it wants a cluster of processes instead of a path."""
+    TABLES: bool
+    """Whether it has tables."""
 
     def __init__(self, where: Any) -> None: ...
     async def open(self, **options: Any) -> AnyNode: ...
@@ -204,6 +239,7 @@ class EmbeddedOpener:
 
     READ_ONLY = True
     CLUSTER = False
+    TABLES = True
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -217,6 +253,7 @@ class LoopOpener:
 
     READ_ONLY = True
     CLUSTER = False
+    TABLES = True
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -231,6 +268,7 @@ class MemoryOpener:
 
     READ_ONLY = True
     CLUSTER = False
+    TABLES = True
 
     def __init__(self, path: Path) -> None:
         self._node = MemoryStore(segment_bytes=1 << 20)
@@ -244,6 +282,7 @@ class ClientOpener:
 
     READ_ONLY = False
     CLUSTER = False
+    TABLES = False
 
     def __init__(self, path: Path) -> None:
         self._cluster = FakeCluster()
@@ -258,6 +297,7 @@ class BlockingClientOpener:
 
     READ_ONLY = False
     CLUSTER = False
+    TABLES = False
 
     def __init__(self, path: Path) -> None:
         self._cluster = FakeCluster()
@@ -278,6 +318,7 @@ class ClusterOpener:
 
     READ_ONLY = False
     CLUSTER = True
+    TABLES = False
 
     def __init__(self, cluster: LocalCluster) -> None:
         self._seeds = cluster.seeds
@@ -309,3 +350,6 @@ IMPLEMENTATIONS: dict[str, type[Opener]] = {
     "cluster": ClusterOpener,
     "blocking cluster": BlockingClusterOpener,
 }
+
+OF_TABLES = {name: kind for name, kind in IMPLEMENTATIONS.items() if kind.TABLES}
+"""Those that have tables."""
