@@ -75,8 +75,9 @@ class TableChanges:
 
     @property
     def created(self) -> list[TableEntry]:
-        """The tables that are new, and still there when all changes are made."""
-        return [table for table in self._tables.values() if table.id in self._created]
+        """The tables that begin anew, and are still there when all changes are made."""
+        new = self._created | self._replaced
+        return [table for table in self._tables.values() if table.id in new]
 
     @property
     def changes(self) -> list[tuple[Any, ...]]:

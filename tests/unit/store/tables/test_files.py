@@ -72,9 +72,10 @@ def test_a_change_that_is_refused_begins_nothing(store: braidlog.Store) -> None:
 def test_an_index_that_must_be_whole_is_given_up(store: braidlog.Store) -> None:
     stock = store.create_table("stock", log="orders")
     position = store.log("orders").append(b"no json", key=b"tea")
-    with store.ddl() as change:
-        change.create_index("stock", "late", "strict json:/city")
-    late = stock.index("late")
+    with store._table_host()._upkeeping:  # So that it is not given up yet.
+        with store.ddl() as change:
+            change.create_index("stock", "late", "strict json:/city")
+        late = stock.index("late")
     with pytest.raises(InvalidArgumentError, match=f"position {position}"):
         late.wait(timeout=60)
     assert stock.describe().indexes == ()
@@ -146,3 +147,21 @@ def test_files_of_a_dropped_table_stay_while_they_are_read(
     del rows
     host.maintain()
     assert files_of(store) == set()
+
+
+def test_a_table_that_begins_anew_has_files_before_the_catalog_names_them(
+    store: braidlog.Store,
+) -> None:
+    """Others read the catalog too, a backup for instance, and then look for files."""
+    store.create_table("stock", log="orders", indexes={"by_city": "json:/city"})
+    host = store._table_host()
+    for call in ("truncate", "rebuild"):
+        with host._upkeeping:  # So that nobody opens it yet.
+            with store.ddl() as change:
+                getattr(change, call)("stock")
+            (new,) = store._backend.tables()
+            home = store.path / "tables" / f"{new.id:032x}"
+            trees = [new.primary, *(index.tree for index in new.indexes)]
+            assert new.id not in host._open
+            assert all((home / f"{tree:032x}" / "CURRENT").exists() for tree in trees)
+            store.backup(store.path.with_name("place"))
