@@ -219,7 +219,8 @@ def written(tmp_path: Path) -> Path:
         log.append_many([b"1", b"no json"], keys=[None, b"bad"], timestamps=3)
         log.append(b"{}", key=b"k" * 17_000)
         table.flush()
-        native = table._opened()[1]._native
+        host = store._table_host()
+        native = host.native(host.entry(table.name))._native
         while native.compact():
             pass
         with store.ddl() as change:

@@ -436,12 +436,22 @@ async def test_everything_is_there_after_a_reopen(reopen: Reopen) -> None:
 
 async def test_a_reader_of_the_directory(reopen: Reopen) -> None:
     node = await reopen()
-    await node.create_log("log")
-    await node.create_table("t", log="log")
+    log = await node.create_log("log")
+    table = await node.create_table("t", log="log", indexes={"by": "value"})
     reader = await reopen(read_only=True)
     assert await reader.tables() == ["t"]
+    theirs = await reader.table("t")
+    for flushed in (False, True):
+        await log.append(b"%d" % flushed, key=b"%d" % flushed)
+        if flushed:
+            await table.flush()
+        assert await theirs.scan() == await table.scan()
+        assert (
+            await (await theirs.index("by")).scan()
+            == await (await table.index("by")).scan()
+        )
     for call in (
-        reader.table("t"),
+        theirs.flush(),
         reader.create_table("u", log="log"),
         reader.drop_table("t"),
         reader.ddl(("drop", "t")),

@@ -153,7 +153,8 @@ class Child:
         for name in chance.sample(self.store.tables(), 2):
             table = self.store.table(name)
             table.flush()
-            native = table._opened()[1]
+            host = self.store._table_host()
+            native = host.native(host.entry(name))
             if chance.random() < 0.5:
                 native._native.compact()
         self.store._table_host().maintain()

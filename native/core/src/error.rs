@@ -202,6 +202,26 @@ pub enum Error {
         /// First position that the table needs.
         position: u64,
     },
+    /// What a read of a table needed was merged by the table's writer, in another process, while it was read.
+    #[error(
+        "position {position} of the table cannot be read any more: its writer merged the files that it needed; the \
+         oldest position that can be read is {first}"
+    )]
+    Overtaken {
+        /// The position that was read.
+        position: u64,
+        /// Lowest position that can be read.
+        first: u64,
+    },
+    /// The log has more behind the files of a table than a reader takes into memory.
+    #[error(
+        "the log has more records behind the files of the table than a reader takes into memory ({max} bytes): its \
+         writer has not flushed them yet"
+    )]
+    Unflushed {
+        /// Bytes that a reader takes.
+        max: u64,
+    },
     /// The epoch is older than the stream's: the caller was fenced.
     #[error("epoch {given} is older than {current}")]
     StaleEpoch {

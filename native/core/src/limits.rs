@@ -91,6 +91,13 @@ pub const TABLE_CACHE_BYTES_DEFAULT: usize = 128 << 20;
 /// descriptors.
 pub const RUN_FILES_OPEN_MAX: usize = 256;
 
+/// How many times the memory of a table its readers in other processes may fill with what is in the log and not in its
+/// files. A writer is behind the log while it flushes.
+pub const TABLE_FOLLOWED_MEMORIES: usize = 4;
+
+/// Most bytes that one tree of them may have: a chunk that is cut has to fit one piece.
+pub const TREE_FOLLOWED_BYTES_MAX: usize = 2 << 30;
+
 /// Bytes that all memory levels of a table may have before they are flushed, unless a caller chooses: as much of the log
 /// is applied again after a kill.
 pub const TABLE_MEMORY_BYTES_DEFAULT: usize = 64 << 20;

@@ -144,6 +144,11 @@ fn of_table(error: &Error, fields: &Bound<'_, PyDict>) -> PyResult<&'static str>
             fields.set_item("position", position)?;
             "TablePinError"
         }
+        Error::Overtaken { first, .. } => {
+            fields.set_item("first", first)?;
+            "TrimmedError"
+        }
+        Error::Unflushed { .. } => "NotReadyError",
         _ => "InvalidArgumentError",
     })
 }
@@ -152,6 +157,15 @@ fn of_table(error: &Error, fields: &Bound<'_, PyDict>) -> PyResult<&'static str>
 fn hint(error: &Error, value: &Bound<'_, PyAny>) -> PyResult<()> {
     if error.is_exhausted() {
         let hint = "Close files, or raise the limit of open files (ulimit -n), then retry";
+        value.setattr("hint", hint)?;
+    }
+    if matches!(error, Error::Overtaken { .. }) {
+        let hint =
+            "Read again; a larger `history` of the table keeps positions readable for longer";
+        value.setattr("hint", hint)?;
+    }
+    if matches!(error, Error::Unflushed { .. }) {
+        let hint = "Retry in a moment; if nobody writes the directory, open it for writing once";
         value.setattr("hint", hint)?;
     }
     if matches!(error, Error::StateFull { .. }) {

@@ -111,6 +111,12 @@ impl Follower {
         detach(py, || self.follower.with(wal::Follower::refresh)).map_err(to_py)
     }
 
+    /// Identity of the node.
+    fn node(&self, py: Python<'_>) -> PyResult<u128> {
+        let node = |follower: &mut wal::Follower| Ok(follower.node());
+        detach(py, || self.follower.with(node)).map_err(to_py)
+    }
+
     fn state<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let all = |follower: &mut wal::Follower| Ok(follower.with_state(Entry::all));
         let entries = detach(py, || self.follower.with(all)).map_err(to_py)?;

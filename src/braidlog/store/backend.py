@@ -316,6 +316,10 @@ class FollowerBackend:
         self.closed = False
         _FOLLOWING.add(self)
 
+    def node(self) -> int:
+        """Return the identity of the node whose directory it is."""
+        return self._follower.node()
+
     def open_again(self) -> None:
         """Begin anew in the child of a fork.
 

@@ -47,6 +47,7 @@ from braidlog.store.log import Log
 from braidlog.store.retention import retention_of
 from braidlog.store.space import clean_if_full
 from braidlog.store.tables.change import FollowedLog, TableChanges
+from braidlog.store.tables.followed import FollowedTables
 from braidlog.store.tables.host import TableHost
 from braidlog.store.tables.opened import OpenTables
 from braidlog.store.tables.table import Table
@@ -92,6 +93,9 @@ class Store(Closable):
         self._closed = threading.Event()
         self._altering = threading.Lock()
         self._tables: TableHost | None = None
+        self._tables_read: FollowedTables | None = None
+        if isinstance(backend, FollowerBackend):
+            self._tables_read = FollowedTables(self, backend, path / "tables")
         if isinstance(backend, WriterBackend):
             try:
                 self._prepare(backend)
@@ -233,10 +237,9 @@ class Store(Closable):
 
         Raises:
             NotFoundError: there is no table of that name.
-            ReadOnlyError: the store was opened read-only. Tables are read in the
-                process that writes their directory.
         """
-        host = self._table_host()
+        self._check_open()
+        host = self._tables_read or self._table_host()
         entry = host.entry(name)
         return Table(host, entry, self.log(entry.log))
 
@@ -318,7 +321,7 @@ class Store(Closable):
     def _table_host(self) -> TableHost:
         self._check_open()
         if self._tables is None:
-            msg = "the directory was opened read-only, and only its writer has tables"
+            msg = "the directory was opened read-only: only its writer changes tables"
             raise ReadOnlyError(msg)
         return self._tables
 
@@ -457,8 +460,9 @@ class Store(Closable):
         """
         timeout = checked_timeout(timeout)
         self._closed.set()
-        if self._tables is not None:
-            self._tables.close()
+        for tables in (self._tables, self._tables_read):
+            if tables is not None:
+                tables.close()
         self._backend.close(timeout)
 
 

@@ -85,7 +85,8 @@ class Story:
         self.note()
 
     def merge(self, name: str) -> None:
-        table = self.store.table(name)._opened()[1]
+        host = self.store._table_host()
+        table = host.native(host.entry(name))
         while table._native.compact():
             pass
         self.note()

@@ -2,6 +2,7 @@
 
 mod batches;
 mod definition;
+mod follower;
 mod records;
 mod snapshot;
 #[allow(clippy::module_inception, reason = "the type that the folder is about")]
@@ -14,6 +15,7 @@ use pyo3::prelude::*;
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<table::TableCache>()?;
     m.add_class::<table::Table>()?;
+    m.add_class::<follower::TableFollower>()?;
     m.add_class::<snapshot::TableSnapshot>()?;
     m.add_class::<records::TableRecords>()?;
     m.add_class::<batches::TableBatches>()?;

@@ -293,6 +293,23 @@ impl TableSnapshot {
         Ok(found)
     }
 
+    /// About how many bytes of an index's files are between two values, and of how many.
+    #[pyo3(signature = (name, begin=None, end=None))]
+    fn index_part(
+        &self,
+        name: &str,
+        begin: Option<&Bound<'_, PyAny>>,
+        end: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<(u64, u64)> {
+        self.reader.check().map_err(to_py)?;
+        let spec = self.inner.index_spec(name).map_err(to_py)?;
+        let (begin, end) = bounds(spec, begin, end, None, None)?;
+        let part = self
+            .inner
+            .index_part(name, begin.as_deref(), end.as_deref());
+        part.map_err(to_py)
+    }
+
     /// First keys of parts of the table, and about how many bytes of files each has.
     fn ranges<'py>(&self, py: Python<'py>) -> Vec<(Bound<'py, PyBytes>, u64)> {
         let ranges = self.inner.ranges();

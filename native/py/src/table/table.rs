@@ -10,6 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
 use super::definition::{self, IndexTuple, TableTuple};
+use super::follower::Telling;
 use super::snapshot::{TableSnapshot, record};
 use crate::append::with_bytes;
 use crate::error::to_py;
@@ -21,7 +22,7 @@ use crate::record::Record;
 /// Pages and open files that all tables of a directory share.
 #[pyclass(frozen, module = "braidlog._native")]
 pub struct TableCache {
-    inner: Arc<RunCache>,
+    pub(super) inner: Arc<RunCache>,
 }
 
 #[pymethods]
@@ -316,32 +317,43 @@ impl Table {
         (names(&self.inner.indexes()), names(&self.inner.building()))
     }
 
-    /// Compare indexes and records, reading everything: (records, index entries).
-    fn verify(&self, py: Python<'_>) -> PyResult<(u64, u64)> {
-        let verified = self.run(py, |table| table.verify(&mut |_| {}))?;
+    /// Compare indexes and records, reading everything: (records, index entries). `progress` is called with how many
+    /// were read so far.
+    #[pyo3(signature = (progress=None))]
+    fn verify(&self, py: Python<'_>, progress: Option<Py<PyAny>>) -> PyResult<(u64, u64)> {
+        let mut telling = Telling::new(progress);
+        let verified = self.run(py, |table| {
+            table.verify_while(&mut |read| telling.tell(read))
+        });
+        telling.result()?;
+        let verified = verified?;
         Ok((verified.records, verified.entries))
     }
 
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let stats = self.run(py, |table| Ok(table.stats()))?;
-        let dict = PyDict::new(py);
-        dict.set_item("position", stats.position)?;
-        dict.set_item("floor", stats.floor)?;
-        dict.set_item("retained", stats.retained)?;
-        dict.set_item("records", stats.counters.records)?;
-        dict.set_item("without_key", refusals(&stats.counters.without_key))?;
-        dict.set_item("long_keys", refusals(&stats.counters.long_keys))?;
-        dict.set_item("lost", refusals(&stats.counters.lost))?;
-        dict.set_item("primary", tree_dict(py, &stats.primary)?)?;
-        let indexes = PyList::empty(py);
-        for (name, tree, is_built, refused) in &stats.indexes {
-            let index = tree_dict(py, tree)?;
-            index.set_item("name", name)?;
-            index.set_item("built", is_built)?;
-            index.set_item("refused", refusals(refused))?;
-            indexes.append(index)?;
-        }
-        dict.set_item("indexes", indexes)?;
-        Ok(dict)
+        stats_dict(py, &self.run(py, |table| Ok(table.stats()))?)
     }
+}
+
+/// What a table holds.
+pub fn stats_dict<'py>(py: Python<'py>, stats: &core::TableStats) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    dict.set_item("position", stats.position)?;
+    dict.set_item("floor", stats.floor)?;
+    dict.set_item("retained", stats.retained)?;
+    dict.set_item("records", stats.counters.records)?;
+    dict.set_item("without_key", refusals(&stats.counters.without_key))?;
+    dict.set_item("long_keys", refusals(&stats.counters.long_keys))?;
+    dict.set_item("lost", refusals(&stats.counters.lost))?;
+    dict.set_item("primary", tree_dict(py, &stats.primary)?)?;
+    let indexes = PyList::empty(py);
+    for (name, tree, is_built, refused) in &stats.indexes {
+        let index = tree_dict(py, tree)?;
+        index.set_item("name", name)?;
+        index.set_item("built", is_built)?;
+        index.set_item("refused", refusals(refused))?;
+        indexes.append(index)?;
+    }
+    dict.set_item("indexes", indexes)?;
+    Ok(dict)
 }

@@ -6,7 +6,7 @@ import click
 
 from braidlog.cli.command.commands import LocalCommand, group_of
 from braidlog.cli.command.session import Session
-from braidlog.cli.table.tables import opened
+from braidlog.cli.table.opening import opened
 from braidlog.cli.terminal.output import line
 from braidlog.cli.terminal.progress import meter
 
@@ -30,7 +30,7 @@ def create(session: Session, table: str, name: str, field: str) -> None:
     (text, int, float, bool, bytes); several are joined by +. The index is built before
     the command ends; what was interrupted goes on when the directory is opened again.
     """
-    with opened(session, table) as found:
+    with opened(session, table, write=True) as found:
         with found.ddl() as change:
             change.create_index(table, name, field)
         built = found.index(name)
@@ -49,6 +49,6 @@ def create(session: Session, table: str, name: str, field: str) -> None:
 @click.argument("name")
 def drop(session: Session, table: str, name: str) -> None:
     """Drop the index NAME of TABLE."""
-    with opened(session, table) as found, found.ddl() as change:
+    with opened(session, table, write=True) as found, found.ddl() as change:
         change.drop_index(table, name)
     line(session, f"dropped index {name} of {table}", table=table, index=name)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,36 +13,21 @@ from braidlog.cli.command.commands import LocalCommand, group_of
 from braidlog.cli.command.failures import NOT_FOUND, Problem
 from braidlog.cli.command.options import layout_options, yes_option
 from braidlog.cli.command.session import Session
+from braidlog.cli.table.damage import rebuild, repair, verify
+from braidlog.cli.table.opening import opened
 from braidlog.cli.terminal.output import facts, line, plain, rows
 from braidlog.cli.terminal.progress import meter
 from braidlog.cli.terminal.records import encoder
 from braidlog.cli.terminal.text import clock, human_bytes
-from braidlog.errors import AlreadyExistsError, NotFoundError
+from braidlog.errors import AlreadyExistsError
 
 if TYPE_CHECKING:
     import braidlog
-    from braidlog.store.tables.table import Table
 
 
 @click.group(cls=group_of(LocalCommand))
 def table() -> None:
     """The latest value of each key of a log."""
-
-
-@contextmanager
-def opened(session: Session, name: str) -> Iterator[Table]:
-    """Open the data directory as its writer, and a table of it.
-
-    Raises:
-        Problem: There is no such table.
-    """
-    with session.writer() as store:
-        try:
-            found = store.table(name)
-        except NotFoundError as error:
-            hint = "`braidlog table list` shows the tables"
-            raise Problem(error.message, hint, NOT_FOUND) from None
-        yield found
 
 
 @table.command()
@@ -275,7 +259,7 @@ def export(session: Session, name: str, file: Any, *, at: int | None) -> None:
 @yes_option
 def drop(session: Session, name: str, *, yes: bool) -> None:
     """Drop the table NAME; its log stays."""
-    with opened(session, name) as found:
+    with opened(session, name, write=True) as found:
         session.confirm(f"drop table {name!r}; log {found.log!r} stays", yes=yes)
         with found.ddl() as change:
             change.drop(name)
@@ -287,35 +271,10 @@ def drop(session: Session, name: str, *, yes: bool) -> None:
 @click.argument("to")
 def rename(session: Session, name: str, to: str) -> None:
     """Give the table NAME the name TO."""
-    with opened(session, name) as found, found.ddl() as change:
+    with opened(session, name, write=True) as found, found.ddl() as change:
         change.rename(name, to)
     line(session, f"renamed {name} to {to}", table=to)
 
 
-@table.command()
-@click.argument("name")
-def rebuild(session: Session, name: str) -> None:
-    """Make the table NAME anew of its log."""
-    with opened(session, name) as found:
-        found.rebuild()
-        end = found.describe().lag + found.applied
-        with meter("rebuilding", end, unit="records") as progress:
-            progress.at(found.applied)
-        found.flush()
-        records = found.describe().applied
-    line(session, f"rebuilt {name} up to {records}", table=name, applied=records)
-
-
-@table.command()
-@click.argument("name")
-def verify(session: Session, name: str) -> None:
-    """Read the table NAME, check every page, and compare its indexes with it."""
-    with opened(session, name) as found:
-        records, entries = found.verify()
-    line(
-        session,
-        f"{name} is whole: {records} records, {entries} entries of indexes",
-        table=name,
-        records=records,
-        entries=entries,
-    )
+for other in (verify, repair, rebuild):
+    table.add_command(other)

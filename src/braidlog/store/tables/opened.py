@@ -86,6 +86,15 @@ class OpenSnapshot(Reads):
             raise BeyondEndError(msg, next=self.position + 1)
         return self._native
 
+    def ranges(self) -> list[tuple[bytes, int]]:
+        """Return where the parts of the table begin, and about how large they are."""
+        return self._snapshot(None).ranges()
+
+    def index_part(self, name: str, begin: Any, end: Any) -> float:
+        """Return about which part of an index is between two values."""
+        some, whole = self._snapshot(None).index_part(name, begin, end)
+        return some / whole if whole else 0.0
+
     def close(self) -> None:
         """Let go of it. Idempotent."""
         self._native = None
@@ -135,13 +144,22 @@ class OpenTable(Reads):
         self._check(position)
         return OpenSnapshot(self._native.snapshot(position))
 
-    def apply(self) -> int:
-        """Apply what is durable in the log; return the last applied position."""
-        return self._native.catch_up(self._view.range()[1])
+    def apply(self, progress: Callable[[int], object] | None = None) -> int:
+        """Apply what is durable in the log; return the last applied position.
 
-    def flush(self) -> None:
+        ``progress`` is called with it after each piece.
+        """
+        end = self._view.range()[1]
+        while progress is not None and (applied := self._native.position) + 1 < end:
+            progress(applied)
+            _, full = self._native.follow(end)
+            if full:
+                self._flushes += self._native.flush()
+        return self._native.catch_up(end)
+
+    def flush(self, progress: Callable[[int], object] | None = None) -> None:
         """Write what the log has to files, and let the log go as far as it may."""
-        self.apply()
+        self.apply(progress)
         self._flushes += self._native.flush()
         self.move_pin()
 
@@ -207,36 +225,16 @@ class OpenTable(Reads):
         """Trees of dropped indexes that somebody still reads."""
         return self._native.dropped_and_read()
 
-    def verify(self) -> tuple[int, int]:
+    def verify(
+        self, progress: Callable[[int], object] | None = None
+    ) -> tuple[int, int]:
         """Read everything, and compare indexes with records."""
         self.apply()
-        return self._native.verify()
+        return self._native.verify(progress)
 
     def stats(self) -> dict[str, Any]:
         """Return the fields of `TableStats`, and what descriptions need beside them."""
-        raw = self._native.stats()
-        trees = [raw["primary"], *raw["indexes"]]
-        left_out = [raw[what] for what in ("without_key", "long_keys", "lost")]
-        firsts = [first[0][0] for _, first in left_out if first]
-        missing = {each["name"]: each["refused"] for each in raw["indexes"]}
-        return {
-            "applied": raw["position"],
-            "flushed": raw["retained"],
-            "oldest": raw["floor"],
-            "entries": sum(tree["run_entries"] for tree in trees),
-            "memory_bytes": sum(tree["memory_bytes"] for tree in trees),
-            "file_bytes": sum(tree["run_bytes"] for tree in trees),
-            "files": sum(tree["runs"] for tree in trees),
-            "ranges": sum(tree["ranges"] for tree in trees),
-            "flushes": self._flushes,
-            "merges": self._merges,
-            "left_out": sum(count for count, _ in left_out),
-            "left_out_first": min(firsts, default=None),
-            "missing": {
-                name: (count, first[0] if first else None)
-                for name, (count, first) in missing.items()
-            },
-        }
+        return figures(self._native.stats(), self._flushes, self._merges)
 
     def abandon(self) -> None:
         """Say that the table was dropped: what is running changes nothing any more."""
@@ -265,14 +263,6 @@ class OpenTables:
         """
         _native.index_spec(field.removeprefix(_STRICT))
 
-    def _options(self, entry: TableEntry) -> dict[str, Any]:
-        options = entry.options
-        return {
-            "deletes": options.rule,
-            "history": options.history,
-            "memory_bytes": options.memory_bytes,
-        }
-
     def prepare(self, entry: TableEntry) -> None:
         """Make the files of a table that is to be created.
 
@@ -284,7 +274,7 @@ class OpenTables:
         """
         view = self._store.view(entry.stream, entry.log)
         definition = definition_of(entry, self._node)
-        options = self._options(entry)
+        options = options_of(entry)
         _native.create_table_files(
             view, self._directory, definition, self._cache, **options
         )
@@ -297,7 +287,7 @@ class OpenTables:
         """
         view = self._store.view(entry.stream, entry.log)
         definition = definition_of(entry, self._node)
-        options = self._options(entry)
+        options = options_of(entry)
         native = _native.Table.open(
             view, self._directory, definition, self._cache, **options
         )
@@ -311,9 +301,48 @@ class OpenTables:
         return self._store.collect_table_orphans(self._directory, list(known))
 
 
-def definition_of(entry: TableEntry, node: int) -> Any:
-    """Return a table of the catalog as the core takes it."""
-    indexes = [_index_of(index) for index in entry.indexes]
+def figures(raw: dict[str, Any], flushes: int, merges: int) -> dict[str, Any]:
+    """Sum up what the core says of the trees of a table."""
+    trees = [raw["primary"], *raw["indexes"]]
+    left_out = [raw[what] for what in ("without_key", "long_keys", "lost")]
+    firsts = [first[0][0] for _, first in left_out if first]
+    missing = {each["name"]: each["refused"] for each in raw["indexes"]}
+    return {
+        "applied": raw["position"],
+        "flushed": raw["retained"],
+        "oldest": raw["floor"],
+        "entries": sum(tree["run_entries"] for tree in trees),
+        "memory_bytes": sum(tree["memory_bytes"] for tree in trees),
+        "file_bytes": sum(tree["run_bytes"] for tree in trees),
+        "files": sum(tree["runs"] for tree in trees),
+        "ranges": sum(tree["ranges"] for tree in trees),
+        "flushes": flushes,
+        "merges": merges,
+        "left_out": sum(count for count, _ in left_out),
+        "left_out_first": min(firsts, default=None),
+        "missing": {
+            name: (count, first[0] if first else None)
+            for name, (count, first) in missing.items()
+        },
+    }
+
+
+def options_of(entry: TableEntry) -> dict[str, Any]:
+    """Return the options of a table as the core takes them."""
+    options = entry.options
+    return {
+        "deletes": options.rule,
+        "history": options.history,
+        "memory_bytes": options.memory_bytes,
+    }
+
+
+def definition_of(entry: TableEntry, node: int, *, built: bool = False) -> Any:
+    """Return a table of the catalog as the core takes it.
+
+    With ``built`` indexes that are still being built are left out.
+    """
+    indexes = [_index_of(each) for each in entry.indexes if each.active or not built]
     return node, entry.id, entry.primary, entry.start - 1, indexes
 
 

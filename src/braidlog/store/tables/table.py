@@ -9,13 +9,20 @@ program of several threads passes the position of an append as ``after``.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from braidlog import _native
 from braidlog.closable import Closable
-from braidlog.errors import InvalidArgumentError, NotFoundError, NotReadyError
+from braidlog.errors import (
+    CorruptionError,
+    InvalidArgumentError,
+    NotFoundError,
+    NotReadyError,
+    TrimmedError,
+)
 from braidlog.store.arguments import (
     DurationLike,
     checked_columns,
@@ -37,11 +44,15 @@ if TYPE_CHECKING:
 
     from braidlog._native import Record
     from braidlog.store.tables.change import TableChanges
+    from braidlog.store.tables.followed import FollowedTable, FollowedTables
     from braidlog.store.tables.host import TableHost
     from braidlog.store.tables.opened import OpenSnapshot, OpenTable, Reads
 
 __all__ = ["Table", "TableIndex", "TableSnapshot"]
 
+_NO_HISTORY: Final = (
+    "Read a later position; `history` of the table says how many stay readable"
+)
 _NOT_BUILT: Final = "Wait until it is built: `TableIndex.wait`"
 
 
@@ -360,6 +371,14 @@ class SnapshotIndex(IndexReads):
     def _ready(self) -> tuple[Reads, str]:
         return self._snapshot._reads(), self.name
 
+    def part(self, begin: Any = None, end: Any = None) -> float:
+        """Return about which part of the index is between two values, from 0 to 1.
+
+        It is estimated by the bytes of files, and tells whether a scan by the index
+        pays: beyond a tenth of the table a scan of all keys is faster.
+        """
+        return self._snapshot._native.index_part(self.name, begin, end)
+
 
 class TableSnapshot(TableReads, Closable):
     """A table at one position of its log. Get one from `Table.at`.
@@ -370,7 +389,14 @@ class TableSnapshot(TableReads, Closable):
     def __init__(self, table: Table, position: int | None) -> None:
         """Hold a position; users call `Table.at`."""
         self._entry, native = table._opened()
-        self._native: OpenSnapshot = native.at(position)
+        try:
+            self._native: OpenSnapshot = native.at(position)
+        except TrimmedError as error:
+            msg = (
+                f"table {self._entry.name!r} cannot be read at position {position} any "
+                f"more: the oldest that can be read is {error.first}"
+            )
+            raise TrimmedError(msg, first=error.first).advising(_NO_HISTORY) from None
 
     def __repr__(self) -> str:
         """Show table and position."""
@@ -383,6 +409,14 @@ class TableSnapshot(TableReads, Closable):
     def position(self) -> int:
         """Position of the last record that counts."""
         return self._native.position
+
+    def ranges(self) -> list[tuple[bytes, int]]:
+        """Return where to divide a scan of all keys.
+
+        For each part the first key of it, and about how many bytes of files it has.
+        The first part begins at the empty key. What is only in memory does not count.
+        """
+        return self._native.ranges()
 
     def index(self, name: str) -> SnapshotIndex:
         """Return an index as it was at that position.
@@ -412,13 +446,16 @@ class Table(TableReads):
     """
 
     def __init__(
-        self, host: TableHost, entry: TableEntry, log: FollowedPositions
+        self,
+        host: TableHost | FollowedTables,
+        entry: TableEntry,
+        log: FollowedPositions,
     ) -> None:
         """Stand for a table that is there; users call `Store.table`."""
         self._host = host
         self._entry = entry
         self._log = log
-        self._found: tuple[int, TableEntry, OpenTable] | None = None
+        self._found: tuple[int, TableEntry, OpenTable | FollowedTable] | None = None
 
     def __repr__(self) -> str:
         """Show name and log."""
@@ -434,11 +471,18 @@ class Table(TableReads):
         """Name of the log that it follows."""
         return self._entry.log
 
+    @property
+    def stream(self) -> int:
+        """Number of the stream of its log."""
+        return self._entry.stream
+
     def _current(self) -> TableEntry:
         self._entry = self._host.current(self._entry)
         return self._entry
 
-    def _opened(self, *, anew: bool = False) -> tuple[TableEntry, OpenTable]:
+    def _opened(
+        self, *, anew: bool = False
+    ) -> tuple[TableEntry, OpenTable | FollowedTable]:
         found, changed = self._found, self._host.changed
         # A look into the catalog would take longer than most reads.
         if found is not None and found[0] == changed and not anew:
@@ -503,14 +547,15 @@ class Table(TableReads):
             time.sleep(0.001)
         return True
 
-    def flush(self) -> None:
-        """Write what is in memory to files now, so that the log may let go of it.
+    def flush(self, *, progress: Callable[[int], object] | None = None) -> None:
+        """Write what the log has to files now, so that the log may let go of it.
+
+        ``progress`` is called with the last applied position, now and then.
 
         Raises:
             ReadOnlyError: the store was opened read-only.
         """
-        _ = self._host._store._backend.store
-        self._opened()[1].flush()
+        self._opened()[1].flush(progress)
 
     def stats(self) -> TableStats:
         """Return figures of the table."""
@@ -551,15 +596,29 @@ class Table(TableReads):
             failure=self._host.failure(entry),
         )
 
-    def verify(self) -> tuple[int, int]:
+    def verify(
+        self, progress: Callable[[int], object] | None = None
+    ) -> tuple[int, int]:
         """Read the whole table, check every page, and compare the indexes with it.
 
         Returns how many records there are, and how many entries of indexes.
+        ``progress`` is called with how many were read so far.
 
         Raises:
             CorruptionError: a page is damaged, or an index has not what it should.
         """
-        return self._opened()[1].verify()
+        return self._opened()[1].verify(progress)
+
+    def damaged_index(self, error: CorruptionError) -> str | None:
+        """Return the name of the index whose file an error names.
+
+        None is for the table itself, which has to be made anew of its log.
+        """
+        parts = Path(error.path).parts
+        for index in self._current().indexes:
+            if f"{index.tree:032x}" in parts:
+                return index.name
+        return None
 
     def ddl(self) -> AbstractContextManager[TableChanges]:
         """Change this and other tables together; see `Store.ddl`."""

@@ -38,7 +38,8 @@ def world(tmp_path: Path) -> World:
 
 def merged(store: braidlog.Store) -> None:
     """Merge all runs of each tree of the table into one."""
-    native = store.table("t")._opened()[1]._native
+    host = store._table_host()
+    native = host.native(host.entry("t"))._native
     while native.compact():
         pass
 
@@ -92,9 +93,8 @@ def test_x3_what_is_dropped_during_slow_work_stays_dropped(
     world.put(100)
     with world.store.ddl() as change:
         change.create("kept", log="log")
-    table = world.store.table("t")
-    native = table._opened()[1]
     host = world.store._table_host()
+    native = host.native(host.entry("t"))
     inside, go_on = threading.Event(), threading.Event()
     ended: list[BaseException | None] = []
 

@@ -35,7 +35,7 @@ def test_what_a_building_reads_is_kept_while_others_write(
         for number in range(300):
             put(store, b"%04d" % number, "new", number)
         stock.flush()
-        while stock._opened()[1].merge():
+        while host.native(host.entry("stock")).merge():
             pass
         assert store.log("orders").trim(301) <= 301
         assert stock.describe().oldest <= 300
@@ -57,14 +57,14 @@ def test_an_index_is_dropped_and_created_by_one_change(store: braidlog.Store) ->
 
 
 def test_a_change_that_is_refused_begins_nothing(store: braidlog.Store) -> None:
-    stock = store.create_table("stock", log="orders")
+    store.create_table("stock", log="orders")
     before = files_of(store)
     host = store._table_host()
     entry = host.entry("stock")
     build = ("build", entry.id, 7, "late", b"json:/city", None)
     with pytest.raises(NotFoundError):
         host.commit([build, ("drop", 99)])
-    assert stock._opened()[1].trees == [entry.primary]
+    assert host.native(entry).trees == [entry.primary]
     host.maintain()
     assert files_of(store) == before
 

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::{Chunk, ChunkEntries};
+use super::{Chunk, ChunkEntries, Piece};
+use crate::error::Result;
 use crate::table::entry::{Direction, Entry};
 
 /// An entry that was found, without a copy: it keeps its chunk.
@@ -46,6 +47,28 @@ impl Level {
         }
         chunks.push(Arc::new(newest));
         Self { chunks }
+    }
+
+    /// What of it is above a position.
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`](crate::error::Error::TooLarge) for a chunk that it divides and whose rest fits no [`Piece`].
+    pub fn above(&self, position: u64) -> Result<Self> {
+        let mut chunks = Vec::new();
+        for chunk in &self.chunks {
+            let (first, last) = chunk.positions();
+            if first > position {
+                chunks.push(Arc::clone(chunk));
+            } else if last > position {
+                let mut piece = Piece::new();
+                let entries = (0..chunk.len()).map(|index| chunk.entry(index));
+                for entry in entries.filter(|entry| entry.position > position) {
+                    piece.push(&entry)?;
+                }
+                chunks.push(Arc::new(piece.sort()?));
+            }
+        }
+        Ok(Self { chunks })
     }
 
     /// The newest version of a key at or below a position.

@@ -3,7 +3,7 @@
 use std::hash::{BuildHasherDefault, Hasher};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use quick_cache::sync::{Cache, DefaultLifecycle};
 use quick_cache::{OptionsBuilder, UnitWeighter, Weighter};
@@ -25,6 +25,26 @@ pub struct RunCache {
     files: Cache<u64, Arc<dyn VfsFile>, UnitWeighter, Mixed>,
     bytes_max: u64,
     next: AtomicU64,
+    kept_max: usize,
+    kept: AtomicUsize,
+}
+
+/// A file that stays open while this lives, so that it can be read although it was removed.
+pub(super) struct KeptFile {
+    file: Arc<dyn VfsFile>,
+    cache: Arc<RunCache>,
+}
+
+impl KeptFile {
+    pub(super) fn file(&self) -> &Arc<dyn VfsFile> {
+        &self.file
+    }
+}
+
+impl Drop for KeptFile {
+    fn drop(&mut self) {
+        self.cache.kept.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 #[derive(Clone)]
@@ -88,6 +108,8 @@ impl RunCache {
             ),
             bytes_max: bytes_max as u64,
             next: AtomicU64::new(0),
+            kept_max: files_max.max(SHARDS),
+            kept: AtomicUsize::new(0),
         }
     }
 
@@ -122,6 +144,17 @@ impl RunCache {
         let file = vfs.open(path, Access::Read).map_err(of_listed)?;
         self.files.insert(run, Arc::clone(&file));
         Ok(file)
+    }
+
+    /// Keep a file open, unless as many are kept already as there may be open ones.
+    pub(super) fn keep_file(self: &Arc<Self>, file: Arc<dyn VfsFile>) -> Option<KeptFile> {
+        let (order, max) = (Ordering::Relaxed, self.kept_max);
+        let more = |kept: usize| (kept < max).then_some(kept + 1);
+        self.kept.fetch_update(order, order, more).ok()?;
+        Some(KeptFile {
+            file,
+            cache: Arc::clone(self),
+        })
     }
 
     /// Close the file of a run that nobody reads any more. Its pages go as others come.

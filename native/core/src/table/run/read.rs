@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::cache::RunCache;
+use super::cache::{KeptFile, RunCache};
 use super::filter::{Filter, KeyHash};
 use super::footer::{FOOTER_BYTES, Footer};
 use super::index::{PageIndex, PagePlace};
@@ -16,7 +16,8 @@ use crate::table::entry::{Direction, Entries, Entry};
 use crate::vfs::{Vfs, VfsFile};
 
 /// An open run. Its file has to stay where it is until the last of its users is gone: it is closed and opened
-/// again as descriptors are needed.
+/// again as descriptors are needed. One that was opened by [`Run::open_kept`] is read to its end although another process
+/// removes it, if there are not too many of them.
 pub struct Run {
     vfs: Arc<dyn Vfs>,
     cache: Arc<RunCache>,
@@ -26,6 +27,7 @@ pub struct Run {
     info: RunInfo,
     pub(super) index: PageIndex,
     filter: Filter,
+    kept: Option<KeptFile>,
 }
 
 /// An entry that was found, without a copy: it keeps its page.
@@ -79,11 +81,37 @@ impl Run {
         info: &RunInfo,
         cache: &Arc<RunCache>,
     ) -> Result<Arc<Self>> {
+        Self::open_file(vfs, dir, identity, info, cache, false)
+    }
+
+    /// As [`Run::open`], for one who cannot keep the file from being removed.
+    ///
+    /// # Errors
+    /// Those of [`Run::open`]. Reading fails with [`Error::Missing`] where the file was removed and could not be kept open.
+    pub fn open_kept(
+        vfs: Arc<dyn Vfs>,
+        dir: &Path,
+        identity: RunIdentity,
+        info: &RunInfo,
+        cache: &Arc<RunCache>,
+    ) -> Result<Arc<Self>> {
+        Self::open_file(vfs, dir, identity, info, cache, true)
+    }
+
+    fn open_file(
+        vfs: Arc<dyn Vfs>,
+        dir: &Path,
+        identity: RunIdentity,
+        info: &RunInfo,
+        cache: &Arc<RunCache>,
+        is_kept: bool,
+    ) -> Result<Arc<Self>> {
         let path = dir.join(file_name(info.number));
         let id = cache.register();
         let file = cache.file(id, vfs.as_ref(), &path)?;
         let read = read_tail(file.as_ref(), &path, identity, info);
         let (index, filter) = read.inspect_err(|_| cache.forget(id))?;
+        let kept = if is_kept { cache.keep_file(file) } else { None };
         Ok(Arc::new(Self {
             vfs,
             cache: Arc::clone(cache),
@@ -92,6 +120,7 @@ impl Run {
             info: info.clone(),
             index,
             filter,
+            kept,
         }))
     }
 
@@ -280,7 +309,10 @@ impl Run {
         let Some(range) = self.place_range(pages) else {
             return Ok(Vec::new());
         };
-        let file = self.cache.file(self.id, self.vfs.as_ref(), &self.path)?;
+        let file = match &self.kept {
+            Some(kept) => Arc::clone(kept.file()),
+            None => self.cache.file(self.id, self.vfs.as_ref(), &self.path)?,
+        };
         let mut stored = vec![0; (range.end - range.start) as usize];
         let read = file.read_exact_at(&mut stored, range.start);
         read.map_err(|error| error.of_written(range.start))?;

@@ -232,7 +232,7 @@ fn damaged(batch: &BatchRef, error: Error) -> Error {
 
 impl Table {
     /// Bytes of all memory levels that are too many.
-    fn memory_bytes_max(&self) -> usize {
+    pub(super) fn memory_bytes_max(&self) -> usize {
         match self.options.memory_bytes {
             0 => TABLE_MEMORY_BYTES_DEFAULT,
             bytes => bytes,
@@ -244,6 +244,7 @@ impl Table {
     /// # Errors
     /// Those of reading the log. Nothing of it is applied then, or what is applied is not applied again.
     pub fn follow(&self, view: &View, stream: &StreamView, end: u64) -> Result<Followed> {
+        self.primary.check_wanted()?;
         self.follow_by(&mut self.following.lock(), view, stream, end)
     }
 
@@ -260,14 +261,14 @@ impl Table {
         }
     }
 
-    fn follow_by(
+    /// As [`Table::follow`], for one who holds `following`.
+    pub(super) fn follow_by(
         &self,
         following: &mut Following,
         view: &View,
         stream: &StreamView,
         end: u64,
     ) -> Result<Followed> {
-        self.primary.check_wanted()?;
         // Of what was counted nothing may be left out either.
         let position = self.position();
         let indexes = self.indexes.load_full();

@@ -21,6 +21,12 @@
 //! Until then it holds the floor of the primary tree at its base, and the log from there on. Of an index whose files are
 //! lost, the table says so when it is opened, and whoever keeps the catalog builds another one.
 //!
+//! # Readers in other processes
+//!
+//! A [`TableFollower`] reads a table that another process may be writing: followers of the trees, and memory levels of its own with what the
+//! log has behind their files. It takes no lock, and the writer does not know of it: files are removed while it reads them. See
+//! `follower.rs`.
+//!
 //! # Invariants
 //!
 //! 1. No tree's floor is above the position of the table less its history.
@@ -32,6 +38,7 @@ mod backup;
 mod build;
 mod counters;
 mod follow;
+mod follower;
 mod open;
 mod orphans;
 mod payload;
@@ -46,6 +53,7 @@ mod verify;
 pub use backup::{TableRestore, counters_of};
 pub use counters::{Counters, Refusals};
 pub use follow::Followed;
+pub use follower::{FollowedLog, TableFollower};
 pub use open::{IndexDefinition, TableDefinition};
 pub use orphans::collect_orphans;
 pub use payload::{Headers, Payload, encode as encode_payload};

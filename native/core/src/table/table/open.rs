@@ -94,7 +94,6 @@ impl Table {
         let dir = Self::dir_in(tables, definition.id);
         let TableDefinition {
             node,
-            id,
             primary,
             base,
             ..
@@ -105,8 +104,33 @@ impl Table {
             open_tree(vfs, &dir, node, tree, (anew, first), options, cache)
         };
         let primary = open(primary, true, options.tree)?;
+        let tree_options = options.tree;
+        let table = Self::assemble(
+            vfs,
+            &dir,
+            definition,
+            options,
+            first,
+            primary,
+            &mut |index| open(index.tree, index.base == base, index_options(tree_options)),
+        )?;
+        Ok(Arc::new(table))
+    }
+
+    /// A table of an open primary tree, and of the trees of its indexes that can be opened.
+    pub(super) fn assemble(
+        vfs: &Arc<dyn Vfs>,
+        dir: &Path,
+        definition: &TableDefinition,
+        options: TableOptions,
+        first: u64,
+        primary: Arc<Tree>,
+        open: &mut dyn FnMut(&IndexDefinition) -> Result<Arc<Tree>>,
+    ) -> Result<Self> {
+        let TableDefinition { id, base, .. } = *definition;
+        let is_whole = first <= base.saturating_add(1);
         check_reaches(&primary, primary.flushed(), first)?;
-        let saved = counters::load(vfs.as_ref(), &dir, id)?;
+        let saved = counters::load(vfs.as_ref(), dir, id)?;
         let is_uncounted = saved.is_none() && !is_whole;
         // Nothing was saved yet, or it was lost: counting begins where the log still allows it.
         let fallback = |flushed: u64| if is_whole { base } else { flushed };
@@ -120,8 +144,8 @@ impl Table {
         });
         let (mut indexes, mut building, mut lost) = (Vec::new(), Vec::new(), Vec::new());
         for index in &definition.indexes {
-            let opened = open(index.tree, index.base == base, index_options(options.tree))
-                .and_then(|tree| index_of(index, tree, &primary, first, is_uncounted));
+            let opened =
+                open(index).and_then(|tree| index_of(index, tree, &primary, first, is_uncounted));
             let (index, mut counted) = match opened {
                 Ok(opened) => opened,
                 Err(error) if is_loss(&error) => {
@@ -143,9 +167,9 @@ impl Table {
             }
         }
         let saved = counted.position;
-        Ok(Arc::new(Self {
+        Ok(Self {
             vfs: Arc::clone(vfs),
-            dir,
+            dir: dir.into(),
             id,
             options,
             primary_id: definition.primary,
@@ -157,7 +181,7 @@ impl Table {
             following: Mutex::default(),
             counters: Mutex::new(counted),
             saved: Mutex::new(saved),
-        }))
+        })
     }
 }
 

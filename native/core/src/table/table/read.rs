@@ -4,21 +4,34 @@ use std::sync::Arc;
 
 use super::payload::Payload;
 use super::table::{Index, OnRefusal, Table};
+use super::verify::tell;
 use crate::error::{Error, Result};
 use crate::table::entry::{Direction, Entries};
 use crate::table::order::IndexSpec;
-use crate::table::tree::{Hit, Snapshot, Tombstones, Versions, Visible};
+use crate::table::tree::{Hit, Snapshot, Tombstones, Versions, Visible, is_missing};
 
 /// Times that the trees may change while they are looked at one after the other.
 const ATTEMPTS: usize = 100;
 
-/// A table as of one position. It needs no lock, and what it needs stays there while it lives.
+/// Looks again at a table whose files another process may remove.
+pub(super) trait Renew: Send + Sync {
+    /// The table as of the same position, of the files that there are now.
+    ///
+    /// # Errors
+    /// [`Error::Overtaken`] where these do not have it any more.
+    fn renew(&self, position: u64) -> Result<TableSnapshot>;
+}
+
+/// A table as of one position. It needs no lock, and what it needs stays there while it lives, unless another process writes
+/// the table: then what was removed is read from the files that have it now.
 #[derive(Clone)]
 pub struct TableSnapshot {
     position: u64,
     floor: u64,
     primary: Snapshot,
     indexes: Vec<(Arc<Index>, Snapshot)>,
+    /// For a table that another process writes.
+    pub(super) renew: Option<Arc<dyn Renew>>,
 }
 
 /// A record that was found, without a copy.
@@ -58,29 +71,31 @@ impl Table {
 
     /// The table as of its position.
     pub fn snapshot(&self) -> Result<TableSnapshot> {
-        for _ in 0..ATTEMPTS {
-            let indexes = self.indexes.load_full();
-            let indexes: Vec<_> = indexes
-                .iter()
-                .map(|index| (Arc::clone(index), index.tree.snapshot()))
-                .collect();
-            let primary = self.primary.snapshot();
-            let of_indexes = indexes.iter().map(|(_, snapshot)| snapshot.position());
-            let position = of_indexes.fold(primary.position(), u64::min);
-            let floors = indexes.iter().map(|(_, snapshot)| snapshot.floor());
-            let floor = floors.fold(primary.floor(), u64::max);
-            // Between two of them something may have been applied and flushed.
-            if floor <= position {
-                return Ok(TableSnapshot {
-                    position,
-                    floor,
-                    primary,
-                    indexes,
-                });
-            }
-        }
-        Err(Error::Failed {
-            reason: "the trees of the table changed each time that they were looked at".into(),
+        (0..ATTEMPTS)
+            .find_map(|_| self.snapshot_once())
+            .ok_or_else(|| Error::Failed {
+                reason: "the trees of the table changed each time that they were looked at".into(),
+            })
+    }
+
+    /// The same, unless the trees have no position in common: between two looks something may be applied and flushed.
+    pub(super) fn snapshot_once(&self) -> Option<TableSnapshot> {
+        let indexes = self.indexes.load_full();
+        let indexes: Vec<_> = indexes
+            .iter()
+            .map(|index| (Arc::clone(index), index.tree.snapshot()))
+            .collect();
+        let primary = self.primary.snapshot();
+        let of_indexes = indexes.iter().map(|(_, snapshot)| snapshot.position());
+        let position = of_indexes.fold(primary.position(), u64::min);
+        let floors = indexes.iter().map(|(_, snapshot)| snapshot.floor());
+        let floor = floors.fold(primary.floor(), u64::max);
+        (floor <= position).then_some(TableSnapshot {
+            position,
+            floor,
+            primary,
+            indexes,
+            renew: None,
         })
     }
 
@@ -124,10 +139,24 @@ impl TableSnapshot {
 
     /// The record of a key; none if there is none, or it was deleted.
     pub fn get(&self, key: &[u8]) -> Result<Option<Row>> {
+        self.retrying(|snapshot| snapshot.get_once(key))
+    }
+
+    fn get_once(&self, key: &[u8]) -> Result<Option<Row>> {
         let hit = self.primary.get(key, self.position)?;
         Ok(hit
             .filter(|hit| hit.payload().is_some())
             .map(|hit| Row { hit }))
+    }
+
+    /// Read, and again by a newer snapshot of the same position where another process has removed a file.
+    fn retrying<T>(&self, read: impl Fn(&Self) -> Result<T>) -> Result<T> {
+        let mut found = read(self);
+        for _ in 0..ATTEMPTS {
+            let Err(error) = found else { break };
+            found = read(&self.renewed(error)?);
+        }
+        found
     }
 
     /// The records of many keys, in their order. They are looked up in the order of the tree, which reads each page once.
@@ -149,11 +178,11 @@ impl TableSnapshot {
         end: Option<&[u8]>,
         direction: Direction,
     ) -> Result<Rows> {
-        let hidden = Tombstones::Hidden;
-        let entries = self
-            .primary
-            .entries(begin, end, direction, self.position, hidden)?;
-        Ok(Rows { entries })
+        let left = Left::new(begin, end, direction);
+        Ok(Rows {
+            entries: left.entries(&self.primary, self.position)?,
+            left: self.renew.is_some().then(|| (self.clone(), left)),
+        })
     }
 
     /// First keys of the parts that the table's files have, and about how many bytes each: where to divide a scan.
@@ -167,19 +196,19 @@ impl TableSnapshot {
     }
 
     /// Check all files against their footers and filters; `progress` is told the entries read so far.
-    pub(super) fn verify_runs(&self, progress: &mut dyn FnMut(u64)) -> Result<()> {
+    pub(super) fn verify_runs(&self, progress: &mut dyn FnMut(u64) -> bool) -> Result<()> {
         let mut entries = 0;
         let indexes = self.indexes.iter().map(|(_, snapshot)| snapshot);
         for snapshot in std::iter::once(&self.primary).chain(indexes) {
             for run in snapshot.runs() {
                 entries += run.verify(&mut |_| {})?.entries;
-                progress(entries);
+                tell(progress, entries)?;
             }
         }
         Ok(())
     }
 
-    fn index(&self, name: &str) -> Result<&(Arc<Index>, Snapshot)> {
+    fn find(&self, name: &str) -> Result<&(Arc<Index>, Snapshot)> {
         let found = self.indexes.iter().find(|(index, _)| index.name == name);
         found.ok_or_else(|| Error::NotFound {
             what: format!("index {name:?} that is built"),
@@ -191,7 +220,36 @@ impl TableSnapshot {
     /// # Errors
     /// [`Error::NotFound`] if there was no such index when this was made, or it was not built.
     pub fn index_spec(&self, name: &str) -> Result<&IndexSpec> {
-        Ok(&self.index(name)?.0.spec)
+        Ok(&self.find(name)?.0.spec)
+    }
+
+    /// The same position of the files that there are now, if the error is that another process has removed one.
+    fn renewed(&self, error: Error) -> Result<Self> {
+        match &self.renew {
+            Some(renew) if is_missing(&error) => Ok(Self {
+                renew: self.renew.clone(),
+                ..renew.renew(self.position)?
+            }),
+            _ => Err(error),
+        }
+    }
+
+    /// About how many bytes of an index's files have index keys of `begin..end`, and of how many. What is only in memory does not
+    /// count.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] if there is no such index.
+    pub fn index_part(
+        &self,
+        name: &str,
+        begin: Option<&[u8]>,
+        end: Option<&[u8]>,
+    ) -> Result<(u64, u64)> {
+        let (_, tree) = self.find(name)?;
+        Ok((
+            tree.bytes_between(begin, end),
+            tree.bytes_between(None, None),
+        ))
     }
 
     /// Go through the records in the order of an index, with index keys of `begin..end`, as
@@ -207,7 +265,7 @@ impl TableSnapshot {
         end: Option<&[u8]>,
         direction: Direction,
     ) -> Result<IndexRows> {
-        let (index, snapshot) = self.index(name)?;
+        let (index, snapshot) = self.find(name)?;
         if self.position < index.base {
             let (position, first) = (self.position, index.base);
             return Err(Error::Trimmed { position, first });
@@ -221,26 +279,82 @@ impl TableSnapshot {
                 refused.count
             )));
         }
-        let hidden = Tombstones::Hidden;
-        let entries = snapshot.entries(begin, end, direction, self.position, hidden)?;
+        let left = Left::new(begin, end, direction);
         Ok(IndexRows {
             snapshot: self.clone(),
             index: Arc::clone(index),
-            entries,
+            entries: left.entries(snapshot, self.position)?,
             row: None,
+            left,
         })
+    }
+}
+
+/// What a scan has still to go through.
+struct Left {
+    begin: Option<Vec<u8>>,
+    end: Option<Vec<u8>>,
+    direction: Direction,
+}
+
+impl Left {
+    fn new(begin: Option<&[u8]>, end: Option<&[u8]>, direction: Direction) -> Self {
+        Self {
+            begin: begin.map(Into::into),
+            end: end.map(Into::into),
+            direction,
+        }
+    }
+
+    fn entries(&self, snapshot: &Snapshot, at: u64) -> Result<Visible<Versions>> {
+        let (begin, end) = (self.begin.as_deref(), self.end.as_deref());
+        snapshot.entries(begin, end, self.direction, at, Tombstones::Hidden)
+    }
+
+    /// Take a key out that was gone through, with all before it.
+    fn passed(&mut self, key: &[u8]) {
+        let bound = match self.direction {
+            Direction::Forward => &mut self.begin,
+            Direction::Reverse => &mut self.end,
+        };
+        let bound = bound.get_or_insert_default();
+        bound.clear();
+        bound.extend_from_slice(key);
+        if self.direction == Direction::Forward {
+            // The next key that there can be.
+            bound.push(0);
+        }
     }
 }
 
 /// Goes through records in the order of their keys.
 pub struct Rows {
     entries: Visible<Versions>,
+    /// What goes on where another process has removed a file.
+    left: Option<(TableSnapshot, Left)>,
 }
 
 impl Rows {
     /// Step to the next record; false behind the last.
+    ///
+    /// # Errors
+    /// [`Error::Overtaken`] where another process writes the table and has merged what the position needs.
     pub fn advance(&mut self) -> Result<bool> {
-        self.entries.advance()
+        let Some((snapshot, left)) = &mut self.left else {
+            return self.entries.advance();
+        };
+        let mut stepped = self.entries.advance();
+        for _ in 0..ATTEMPTS {
+            let Err(error) = stepped else { break };
+            *snapshot = snapshot.renewed(error)?;
+            self.entries = left.entries(&snapshot.primary, snapshot.position)?;
+            stepped = self.entries.advance();
+        }
+        if stepped? {
+            left.passed(self.entries.entry().key);
+            return Ok(true);
+        }
+        Ok(false)
     }
 
     /// Key, position and the rest of the record it stands on.
@@ -275,11 +389,34 @@ pub struct IndexRows {
     index: Arc<Index>,
     entries: Visible<Versions>,
     row: Option<Row>,
+    /// Behind the last record that was given.
+    left: Left,
 }
 
 impl IndexRows {
     /// Step to the next record; false behind the last. Entries whose record was replaced or deleted are left out.
+    ///
+    /// # Errors
+    /// As [`Rows::advance`].
     pub fn advance(&mut self) -> Result<bool> {
+        let mut stepped = self.step();
+        for _ in 0..ATTEMPTS {
+            let Err(error) = stepped else { break };
+            self.snapshot = self.snapshot.renewed(error)?;
+            let (_, tree) = self.snapshot.find(&self.index.name)?;
+            self.entries = self.left.entries(tree, self.snapshot.position)?;
+            stepped = self.step();
+        }
+        if stepped? {
+            if self.snapshot.renew.is_some() {
+                self.left.passed(self.entries.entry().key);
+            }
+            return Ok(true);
+        }
+        Ok(false)
+    }
+
+    fn step(&mut self) -> Result<bool> {
         while self.entries.advance()? {
             let entry = self.entries.entry();
             let Some(position) = record_position(entry.position, entry.payload) else {
@@ -290,7 +427,7 @@ impl IndexRows {
                 continue;
             }
             let at = self.index.spec.record_key_at(entry.key)?;
-            let row = self.snapshot.get(&entry.key[at..])?;
+            let row = self.snapshot.get_once(&entry.key[at..])?;
             self.row = row.filter(|row| row.position() == position);
             if self.row.is_some() {
                 return Ok(true);

@@ -302,6 +302,11 @@ impl Table {
             .collect()
     }
 
+    /// Directories of these trees.
+    pub(super) fn tree_dirs(&self) -> Vec<PathBuf> {
+        self.trees().iter().map(|tree| tree.dir().into()).collect()
+    }
+
     /// Everything up to this position is applied, in all trees.
     pub fn position(&self) -> u64 {
         // Each read asks, so nothing is copied.

@@ -23,7 +23,34 @@ impl Table {
     /// # Errors
     /// [`Error::Corruption`] for the first page that is damaged, or index that does not agree.
     pub fn verify(&self, progress: &mut dyn FnMut(u64)) -> Result<Verified> {
-        let snapshot = self.snapshot()?;
+        self.verify_while(&mut |read| {
+            progress(read);
+            true
+        })
+    }
+
+    /// As [`Table::verify`], as long as `progress` says to go on.
+    ///
+    /// # Errors
+    /// [`Error::Closed`] if it said not to.
+    pub fn verify_while(&self, progress: &mut dyn FnMut(u64) -> bool) -> Result<Verified> {
+        self.snapshot()?.verify(progress)
+    }
+}
+
+/// Say how far it is.
+pub(super) fn tell(progress: &mut dyn FnMut(u64) -> bool, read: u64) -> Result<()> {
+    if progress(read) {
+        Ok(())
+    } else {
+        Err(Error::Closed)
+    }
+}
+
+impl TableSnapshot {
+    /// As [`Table::verify_while`].
+    pub(super) fn verify(&self, progress: &mut dyn FnMut(u64) -> bool) -> Result<Verified> {
+        let snapshot = self;
         let mut verified = Verified::default();
         let indexes = snapshot.indexes();
         let specs = indexes
@@ -67,20 +94,20 @@ impl Table {
                 return Err(error);
             }
             if verified.records.is_multiple_of(4096) {
-                progress(verified.records);
+                tell(progress, verified.records)?;
             }
         }
         for ((index, tree), expected) in indexes.iter().zip(expected) {
             if index.base > snapshot.position() {
                 continue;
             }
-            let found = verify_index(index, tree, &snapshot)?;
+            let found = verify_index(index, tree, snapshot)?;
             if found != expected {
                 let reason = format!("{found} entries lead to records, and {expected} should");
                 return Err(Error::corrupt(index.tree.dir(), 0, reason));
             }
             verified.entries += found;
-            progress(verified.records + verified.entries);
+            tell(progress, verified.records + verified.entries)?;
         }
         Ok(verified)
     }

@@ -20,7 +20,7 @@ pub(super) struct Written {
 
 /// The one who writes the manifest.
 pub(super) struct Committer {
-    /// `None` once closed.
+    /// `None` once closed, and where another process writes.
     manifest: Option<Manifest<TreeVersion>>,
     /// Runs of no version any more, until nobody reads them.
     obsolete: Vec<Arc<Run>>,
@@ -32,6 +32,15 @@ impl Committer {
     pub fn new(manifest: Manifest<TreeVersion>) -> Self {
         Self {
             manifest: Some(manifest),
+            obsolete: Vec::new(),
+            discarded: Vec::new(),
+        }
+    }
+
+    /// For a tree that another process writes: refuses every edit.
+    pub fn absent() -> Self {
+        Self {
+            manifest: None,
             obsolete: Vec::new(),
             discarded: Vec::new(),
         }

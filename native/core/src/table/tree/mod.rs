@@ -41,7 +41,7 @@
 //! snapshot.get(key, at) -> Option<Hit>                 Hit: position(), payload()
 //! snapshot.entries(begin, end, direction, at, tombstones) -> Visible (an `Entries`)
 //!
-//! TreeFollower::open(vfs, dir, identity, cache); follower.refresh(); follower.snapshot()
+//! TreeFollower::open(vfs, dir, identity, options, cache); follower.refresh(); follower.snapshot()
 //! ```
 //!
 //! # Order of a change
@@ -82,6 +82,7 @@ mod tests;
 
 pub use floor::{HOLDS_MAX, Hold};
 pub use follower::TreeFollower;
+pub(in crate::table) use follower::is_missing;
 pub use image::{RunCopy, TreeImage, TreeRestore};
 pub use merge::{Merge, Source};
 pub use operation::{Flushed, TreeOperation};

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::commit::Committer;
 use super::operation::TreeOperation;
 use super::tree::{Tree, TreeOptions};
 use super::version::TreeVersion;
@@ -71,7 +72,12 @@ impl Tree {
         }
         manifest.commit(&[TreeOperation::Begin { flushed }])?;
         let view = View::open(&place, Arc::clone(manifest.version()), &BTreeMap::new())?;
-        Ok(Self::assemble(place, options, manifest, view))
+        Ok(Self::assemble(
+            place,
+            options,
+            Committer::new(manifest),
+            view,
+        ))
     }
 
     /// Open a tree for writing.
@@ -110,7 +116,8 @@ impl Tree {
             runs: view.runs.len(),
             orphans,
         };
-        Ok((Self::assemble(place, options, manifest, view), report))
+        let committer = Committer::new(manifest);
+        Ok((Self::assemble(place, options, committer, view), report))
     }
 }
 
@@ -125,6 +132,7 @@ pub(super) fn place(
         dir: dir.into(),
         identity,
         cache: Arc::clone(cache),
+        is_followed: false,
     }
 }
 

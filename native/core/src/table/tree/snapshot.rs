@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::merge::{Merge, Source};
 use super::retain::{Tombstones, Visible};
-use super::version::has_keys;
+use super::version::{has_keys, lower};
 use super::view::State;
 use crate::error::{Error, Result};
 use crate::table::entry::{Direction, Entries, Entry};
@@ -144,6 +144,26 @@ impl Snapshot {
             ranges,
             current: None,
         }
+    }
+
+    /// About how many bytes of files have keys of `begin..end`; `None` is no bound.
+    pub fn bytes_between(&self, begin: Option<&[u8]>, end: Option<&[u8]>) -> u64 {
+        let begin = begin.unwrap_or_default();
+        let slices = self
+            .state
+            .view
+            .ranges
+            .iter()
+            .flat_map(|range| &range.slices);
+        let bytes = slices.map(|slice| {
+            let (begin, end) = (begin.max(&slice.begin), lower(end, slice.end.as_deref()));
+            if has_keys(begin, end) {
+                slice.run.bytes_between(Some(begin), end)
+            } else {
+                0
+            }
+        });
+        bytes.sum()
     }
 
     /// First keys of the ranges, and about how many bytes of files each has: where to divide a scan.

@@ -15,11 +15,9 @@ use super::pick::ShapeOptions;
 use super::snapshot::Snapshot;
 use super::view::{Place, Sealed, State, View};
 use crate::error::{Error, Result};
-use crate::manifest::{self, Manifest};
+use crate::manifest;
 use crate::table::memory::{Level, Piece};
 use crate::table::run::RunOptions;
-
-use super::version::TreeVersion;
 
 /// How a tree is kept.
 #[derive(Clone, Copy, Debug)]
@@ -95,7 +93,7 @@ impl Tree {
     pub(super) fn assemble(
         place: Place,
         options: TreeOptions,
-        manifest: Manifest<TreeVersion>,
+        committer: Committer,
         view: View,
     ) -> Arc<Self> {
         let version = &view.version;
@@ -108,7 +106,7 @@ impl Tree {
             applying: Mutex::new(()),
             publishing: Mutex::new(()),
             flushing: Mutex::new(()),
-            committer: Mutex::new(Committer::new(manifest)),
+            committer: Mutex::new(committer),
             busy: Mutex::default(),
             is_abandoned: AtomicBool::new(false),
         })

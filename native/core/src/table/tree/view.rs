@@ -68,6 +68,8 @@ pub(super) struct Place {
     pub dir: Arc<Path>,
     pub identity: Identity,
     pub cache: Arc<RunCache>,
+    /// Whether another process may remove the files: those that are open are kept so.
+    pub is_followed: bool,
 }
 
 impl Place {
@@ -82,7 +84,12 @@ impl Place {
     pub fn open_run(&self, info: &RunInfo) -> Result<Arc<Run>> {
         let vfs = Arc::clone(&self.vfs);
         let identity = self.run_identity(info.number);
-        Run::open(vfs, &self.dir, identity, info, &self.cache)
+        let open = if self.is_followed {
+            Run::open_kept
+        } else {
+            Run::open
+        };
+        open(vfs, &self.dir, identity, info, &self.cache)
     }
 }
 

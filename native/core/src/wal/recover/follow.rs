@@ -35,6 +35,8 @@ struct Tail {
     closed: bool,
     /// Where the log was found to end in good order, without a writer.
     checked: Option<u32>,
+    /// Up to where it was made durable here.
+    synced: Option<u32>,
 }
 
 /// A node's log, open for reading only.
@@ -185,10 +187,12 @@ impl Follower {
         tail.walk.extend(limit.max(before));
         let mut orders = Orders::default();
         let folded = fold(&mut tail.walk, segment, &mut tail.state, &mut orders)?;
-        if !alive {
+        if !alive && tail.synced != Some(tail.walk.offset) {
             // Without a writer, what is served must survive: make it durable as a writer's open would. Behind the
-            // reads, for one may have come since, and what it writes is not durable when it can be read.
+            // reads, for one may have come since, and what it writes is not durable when it can be read. Once is
+            // enough, as long as nothing else is served.
             segment.reader(&*vfs)?.sync()?;
+            tail.synced = Some(tail.walk.offset);
         }
         if folded.frames > 0 {
             tail.closed = folded.closed;
@@ -253,6 +257,7 @@ impl Follower {
             state,
             closed: false,
             checked: None,
+            synced: None,
         });
         Ok(segments)
     }

@@ -62,6 +62,7 @@ fn every_crash_leaves_a_table_that_equals_its_log() {
             continue;
         }
         images += 1;
+        let read = super::following::read_crashed(&image, &built);
         let store = open_store(&image).unwrap();
         let appended = appended(&store).unwrap();
         // The catalog would name the index where its building had begun; here: where its tree is there.
@@ -70,6 +71,11 @@ fn every_crash_leaves_a_table_that_equals_its_log() {
         if !image.exists(&tree).unwrap() {
             definition.indexes.truncate(1);
         }
+        let model = state_at(&appended, appended.len() as u64);
+        assert_eq!(
+            read, model,
+            "cut {cut}, {policy:?}: before the writer opened it"
+        );
         let table = open_table(&image, &store, &definition, table_options())
             .unwrap_or_else(|error| panic!("cut {cut}, {policy:?}: {error}"));
         let mut after = Fixture {

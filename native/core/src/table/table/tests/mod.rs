@@ -5,6 +5,7 @@ mod building;
 mod counting;
 mod crash;
 mod files;
+mod following;
 mod model;
 mod payloads;
 mod reading;

@@ -62,7 +62,7 @@ fn record() -> MemoryVfs {
 /// Open what the crash left, apply the log, and go on. The flushed position that was found.
 fn check(image: &MemoryVfs, promised: Option<u64>) -> u64 {
     let vfs: Arc<dyn Vfs> = Arc::new(image.clone());
-    let follower = TreeFollower::open(&vfs, Path::new(DIR), ID, &cache());
+    let follower = TreeFollower::open(&vfs, Path::new(DIR), ID, TINY, &cache());
     let opened = World::open(Arc::clone(&vfs), TINY, &changes());
     let mut world = match (opened, promised) {
         (Ok(world), _) => world,

@@ -5,6 +5,7 @@
 
 mod crash;
 mod faults;
+mod following;
 mod golden;
 mod model;
 mod picking;

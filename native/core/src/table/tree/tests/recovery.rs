@@ -287,7 +287,7 @@ fn a_follower_reads_on_while_runs_are_merged_under_it() {
     }
     let shared: Arc<dyn Vfs> = Arc::new(vfs);
     let cache = Arc::new(RunCache::new(0, 1));
-    let mut follower = TreeFollower::open(&shared, Path::new(DIR), ID, &cache).unwrap();
+    let mut follower = TreeFollower::open(&shared, Path::new(DIR), ID, TINY, &cache).unwrap();
     check_answers(&follower.snapshot(), &world.log, 90);
     assert!(!follower.refresh().unwrap());
     world.flushed("xyz", b"more");
@@ -315,7 +315,7 @@ fn a_follower_reads_on_while_runs_are_merged_under_it() {
         })
     });
     assert!(matches!(gone, Err(Error::Missing { .. })));
-    let reopened = TreeFollower::open(&shared, Path::new(DIR), ID, &cache);
+    let reopened = TreeFollower::open(&shared, Path::new(DIR), ID, TINY, &cache);
     assert!(matches!(reopened, Err(Error::Missing { .. })));
 }
 
@@ -328,7 +328,8 @@ fn a_follower_is_overtaken_while_it_opens() {
     faults.add(Rule::hang(OpKind::Open, &gate).on("000002.run").once());
     let shared: Arc<dyn Vfs> = Arc::new(faults.clone());
     std::thread::scope(|scope| {
-        let opening = scope.spawn(|| TreeFollower::open(&shared, Path::new(DIR), ID, &cache()));
+        let opening =
+            scope.spawn(|| TreeFollower::open(&shared, Path::new(DIR), ID, TINY, &cache()));
         gate.wait_for(1);
         while world.tree.compact(None).unwrap() {}
         gate.open();
@@ -337,6 +338,6 @@ fn a_follower_is_overtaken_while_it_opens() {
         assert!(!follower.snapshot().state.view.runs.contains_key(&1));
     });
     faults.add(Rule::fail(OpKind::Open, Fault::Io).on(".run"));
-    let failed = TreeFollower::open(&shared, Path::new(DIR), ID, &cache());
+    let failed = TreeFollower::open(&shared, Path::new(DIR), ID, TINY, &cache());
     assert!(matches!(failed, Err(Error::Io { .. })));
 }
