@@ -58,6 +58,10 @@ def test_the_examples_run(
         node.create_log("orders").append_many([b"a", b"b"], keys=[b"k", None])
         paid = b'{"currency": "EUR", "amount": 5, "by": "card"}'
         node.create_log("payments").append(paid, key=b"k")
+        goods = node.create_log("goods")
+        node.create_table("stock", log="goods", indexes={"by_city": "json:/city"})
+        goods.append(b'{"city": "Oslo", "price": 3.5}', key=b"tea")
+        goods.append(b'{"city": "Rome", "price": 1}', key=b"milk")
     text = DOCUMENT.read_text()
     # Spark has a working directory of its own, the one in which it was started.
     text = text.replace('"data/"', repr(str(tmp_path / "data")))
@@ -75,7 +79,8 @@ def test_the_examples_run(
     assert found[:2] == [(1, bytearray(b"k")), (2, None)]
     assert names["orders"].where("value = 'new'").count() == 3
     assert names["orders"].where("value = 'tick'").count() % 5 == 0
+    assert names["cheap"].collect() == [(bytearray(b"milk"), "Rome")]
     assert names["amounts"].collect() == [("k", 5, "EUR")]
     assert names["query"].lastProgress["numInputRows"] == 2
     assert names["behind"] == {1: 0}
-    assert "there are: 'orders', 'payments'" in capsys.readouterr().out
+    assert "there are: 'goods', 'orders', 'payments'" in capsys.readouterr().out

@@ -26,13 +26,19 @@ from pyspark.sql.datasource import (
     DataSourceWriter,
 )
 
-from braidlog.errors import LogError
+from braidlog.errors import InvalidArgumentError, LogError
 from braidlog.spark.sink.options import parse_sink
 from braidlog.spark.sink.writers import BatchWriter, StreamWriter
 from braidlog.spark.source.options import parse
 from braidlog.spark.source.places import open_source
 from braidlog.spark.source.reader import LogReader, PushdownLogReader
 from braidlog.spark.source.schema import ddl_of, requested
+from braidlog.spark.source.table_reader import (
+    PushdownTableReader,
+    TableReader,
+    open_table,
+    snapshot_of,
+)
 from braidlog.spark.streaming.reader import LogStreamReader
 
 P = ParamSpec("P")
@@ -57,7 +63,7 @@ def _plainly(method: Callable[P, R]) -> Callable[P, R]:
 
 
 class BraidlogDataSource(DataSource):  # type: ignore[misc]
-    """A log as a Spark table."""
+    """A log, or a table of one, as a Spark table."""
 
     @classmethod
     def name(cls) -> str:
@@ -68,6 +74,9 @@ class BraidlogDataSource(DataSource):  # type: ignore[misc]
     def schema(self) -> str:
         """Check options and log, so that ``load()`` fails early; return all columns."""
         options = parse(self.options, os.environ)
+        if options.table:
+            with open_table(options) as table, snapshot_of(options, table):
+                return ddl_of(options)
         with open_source(options) as source:
             source.look()
         return ddl_of(options)
@@ -76,6 +85,9 @@ class BraidlogDataSource(DataSource):  # type: ignore[misc]
     def reader(self, schema: Any) -> DataSourceReader:
         """Return a reader of the columns that ``schema`` names."""
         options = parse(self.options, os.environ)
+        if options.table:
+            of_table = PushdownTableReader if options.pushdown else TableReader
+            return of_table(options, requested(schema, options))
         kind = PushdownLogReader if options.pushdown else LogReader
         return kind(options, requested(schema, options))
 
@@ -83,6 +95,11 @@ class BraidlogDataSource(DataSource):  # type: ignore[misc]
     def streamReader(self, schema: Any) -> DataSourceStreamReader:
         """Return a streaming reader of the columns that ``schema`` names."""
         options = parse(self.options, os.environ)
+        if options.table:
+            raise InvalidArgumentError(
+                "a table cannot be read as a stream: it has the latest record of each "
+                "key; stream its log, or read the table in each batch"
+            )
         return LogStreamReader(options, requested(schema, options))
 
     @_plainly

@@ -30,6 +30,8 @@ _NAMES: Final = (
     "cluster",
     "raw",
     "log",
+    "table",
+    "at",
     "token",
     "ca",
     "from",
@@ -54,6 +56,21 @@ _NAMES: Final = (
 )
 # So Spark names what a statement says that makes a table.
 _OF_TABLES: Final = "option."
+_NOT_OF_TABLES: Final = (
+    "log",
+    "cluster",
+    "raw",
+    "from",
+    "to",
+    "since",
+    "until",
+    "streams",
+    "order",
+    "maxRecordsPerTrigger",
+    "maxBytesPerTrigger",
+    "failOnTrimmed",
+    "includeArchive",
+)
 _PLACES: Final = ("path", "cluster", "raw")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _NO_TIME: Final = 1 << 63
@@ -82,6 +99,10 @@ class ReadOptions:
     bytes_max: int | None = None
     """Of a batch of a streaming query."""
     fail_on_trimmed: bool = True
+    table: str = ""
+    """A table to read instead of a log."""
+    at: int | None = None
+    """Position to read the table at; None is the last one."""
 
 
 def parse(
@@ -95,6 +116,7 @@ def parse(
     given = {name.lower(): value for name, value in options.items()}
     _refuse_unknown(given)
     _require_place(given)
+    _check_table(given)
     return ReadOptions(
         origin=_origin(given, environ or {}),
         begin=_position("from", given.get("from")),
@@ -116,6 +138,8 @@ def parse(
         ),
         bytes_max=_size("maxBytesPerTrigger", given.get("maxbytespertrigger")),
         fail_on_trimmed=_flag("failOnTrimmed", given.get("failontrimmed"), "true"),
+        table=given.get("table", ""),
+        at=_position("at", given.get("at")),
     )
 
 
@@ -123,7 +147,7 @@ def _origin(given: Mapping[str, str], environ: Mapping[str, str]) -> Origin:
     cluster = given.get("cluster", "")
     token = given.get("token") or environ.get("BRAIDLOG_TOKEN", "")
     return Origin(
-        given["log"],
+        given.get("log") or given["table"],
         path=_local("path", given),
         cluster=cluster,
         raw=_paths(given.get("raw")),
@@ -153,12 +177,13 @@ def micros(moment: datetime) -> int:
 
 def _require_place(given: Mapping[str, str]) -> None:
     places = [name for name in _PLACES if given.get(name)]
-    if not given.get("log") or not places:
+    named = given.get("log") or given.get("table")
+    if not named or not places:
         name = "log" if places else "path"
         raise InvalidArgumentError(
             f'the Spark reader needs .option("{name}", ...) (path: the data directory, '
             "cluster: addresses of nodes, or raw: directories of nodes that do not "
-            "run; log: the name of the log)"
+            "run; log: the name of the log, or table: that of a table)"
         )
     if len(places) > 1:
         raise InvalidArgumentError(
@@ -170,6 +195,22 @@ def _require_place(given: Mapping[str, str]) -> None:
         if given.get(name) and not given.get("cluster"):
             raise InvalidArgumentError(
                 f"option {name!r} can only be used with 'cluster'"
+            )
+
+
+def _check_table(given: Mapping[str, str]) -> None:
+    if not given.get("table"):
+        if given.get("at"):
+            raise InvalidArgumentError(
+                "option 'at' is a position of a table: name one with 'table'; a log is "
+                "read up to a position with 'to'"
+            )
+        return
+    for name in _NOT_OF_TABLES:
+        if given.get(name.lower()):
+            raise InvalidArgumentError(
+                f"options 'table' and {name!r} exclude each other: a table is read in "
+                "its data directory ('path'), at one position ('at')"
             )
 
 
@@ -257,7 +298,7 @@ def _position(name: str, text: str | None) -> int | None:
     if text is None:
         return None
     if not text.strip().isdecimal() or int(text) < 1:
-        kind = "a position" if name in ("from", "to") else "a number of records"
+        kind = "a position" if name in ("from", "to", "at") else "a number of records"
         raise InvalidArgumentError(
             f"option {name!r} must be {kind} (1, 2, ...), not {text!r}"
         )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from braidlog.errors import NotFoundError
@@ -16,10 +18,16 @@ def open_source(options: ReadOptions) -> LogSource:
         NotFoundError: there is no such directory or log.
         LogError: whatever else keeps it from being read.
     """
-    path = options.origin.path
-    try:
+    with where_resolved(options.origin.path):
         # Copies of raw directories are compared by pipelines: a query reads one.
         return options.origin.open(compare=False)
+
+
+@contextmanager
+def where_resolved(path: str) -> Iterator[None]:
+    """Say of what is not found where Spark looks for a relative path."""
+    try:
+        yield
     except NotFoundError as error:
         if not path or Path(path).is_absolute():
             raise
