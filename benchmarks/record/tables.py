@@ -28,7 +28,7 @@ DOCUMENTS: Final = (_ROOT / "README.md", _ROOT / "docs" / "status.md")
 
 SHORT: Final = (
     ("one caller, 128 B, durable per append", "p50_us"),
-    ("64 tasks, 128 B", "per_second"),
+    ("64 tasks, alike, 128 B", "per_second"),
     ("1024 B records in 1 MiB durable batches, Arrow", "mb_per_second"),
     ("scan to Arrow, 1024 B records", "mb_per_second"),
     ("lookup by position, 1,000,000 records submitted one by one", "mean_us"),

@@ -88,7 +88,7 @@ def test_a_short_table_has_its_rows_only(tmp_path: Path) -> None:
     assert made.count("\n| ") == 1 + len(tables.SHORT)
     assert "another" not in made
     results.save("embedded", FACTS, rows[:2], tmp_path)
-    with pytest.raises(LookupError, match="no row '64 tasks, 128 B'"):
+    with pytest.raises(LookupError, match="no row '64 tasks, alike, 128 B'"):
         tables.renewed(short, tmp_path)
 
 
