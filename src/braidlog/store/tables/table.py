@@ -12,11 +12,12 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from braidlog import _native
 from braidlog.closable import Closable
 from braidlog.errors import (
+    ClosedError,
     CorruptionError,
     InvalidArgumentError,
     NotFoundError,
@@ -36,6 +37,7 @@ from braidlog.store.tables.entry import (
     TableEntry,
     TableStats,
 )
+from braidlog.store.tables.opened import Reads
 from braidlog.suggestions import does_not_exist
 
 if TYPE_CHECKING:
@@ -46,9 +48,11 @@ if TYPE_CHECKING:
     from braidlog.store.tables.change import TableChanges
     from braidlog.store.tables.followed import FollowedTable, FollowedTables
     from braidlog.store.tables.host import TableHost
-    from braidlog.store.tables.opened import OpenSnapshot, OpenTable, Reads
+    from braidlog.store.tables.opened import OpenTable
 
 __all__ = ["Table", "TableIndex", "TableSnapshot"]
+
+T = TypeVar("T")
 
 _NO_HISTORY: Final = (
     "Read a later position; `history` of the table says how many stay readable"
@@ -309,18 +313,18 @@ class TableIndex(IndexReads):
         return f"<TableIndex {self.name!r} of {self._table.name!r}>"
 
     def _ready(self) -> tuple[Reads, str]:
-        entry, native = self._table._opened()
+        entry, _ = self._table._opened()
         index = entry.index(self.name)
         if index is None or not index.active:
             # Another thread may just have changed that, and `ready` may have said so.
-            entry, native = self._table._opened(anew=True)
+            entry, _ = self._table._opened(anew=True)
             index = entry.index(self.name)
         if index is None:
             raise _index_missing(entry, self.name)
         if not index.active:
             msg = f"index {self.name!r} of table {entry.name!r} is still being built"
             raise NotReadyError(msg).advising(_NOT_BUILT)
-        return native, self.name
+        return self._table._reads(), self.name
 
     @property
     def field(self) -> str:
@@ -388,15 +392,15 @@ class TableSnapshot(TableReads, Closable):
 
     def __init__(self, table: Table, position: int | None) -> None:
         """Hold a position; users call `Table.at`."""
-        self._entry, native = table._opened()
         try:
-            self._native: OpenSnapshot = native.at(position)
+            held = table._attempt(lambda entry, native: (entry, native.at(position)))
         except TrimmedError as error:
             msg = (
-                f"table {self._entry.name!r} cannot be read at position {position} any "
+                f"table {table.name!r} cannot be read at position {position} any "
                 f"more: the oldest that can be read is {error.first}"
             )
             raise TrimmedError(msg, first=error.first).advising(_NO_HISTORY) from None
+        self._entry, self._native = held
 
     def __repr__(self) -> str:
         """Show table and position."""
@@ -438,6 +442,37 @@ class TableSnapshot(TableReads, Closable):
         self._native.close()
 
 
+class LatestReads(Reads):
+    """Reads of what a table is now."""
+
+    def __init__(self, table: Table) -> None:
+        """Read a table; it is opened by the first read."""
+        self._table = table
+
+    def _snapshot(self, after: int | None) -> _native.TableSnapshot:
+        return self._table._attempt(lambda _, native: native._snapshot(after))
+
+    def get(self, key: Buffer, after: int | None = None) -> Record | None:
+        """Return the record that has the value of a key."""
+        return self._table._attempt(lambda _, native: native.get(key, after))
+
+    def scan_index(
+        self, name: str, after: int | None = None, **bounds: Any
+    ) -> Iterator[Record]:
+        """Iterate in the order of an index."""
+        return self._table._attempt(
+            lambda _, native: native.scan_index(name, after, **bounds)
+        )
+
+    def batches_index(
+        self, name: str, after: int | None = None, **bounds: Any
+    ) -> _native.TableBatches:
+        """Scan an index as Arrow batches."""
+        return self._table._attempt(
+            lambda _, native: native.batches_index(name, after, **bounds)
+        )
+
+
 class Table(TableReads):
     """The latest value of each key of a log. Get one from `Store.table`.
 
@@ -456,6 +491,7 @@ class Table(TableReads):
         self._entry = entry
         self._log = log
         self._found: tuple[int, TableEntry, OpenTable | FollowedTable] | None = None
+        self._latest = LatestReads(self)
 
     def __repr__(self) -> str:
         """Show name and log."""
@@ -498,8 +534,19 @@ class Table(TableReads):
                 self._found = before, entry, native
                 return entry, native
 
+    def _attempt(self, call: Callable[[TableEntry, OpenTable | FollowedTable], T]) -> T:
+        """Call with the open table; once more if it began anew meanwhile."""
+        while True:
+            changed = self._host.changed
+            try:
+                return call(*self._opened())
+            except ClosedError:
+                # Another thread may have truncated or rebuilt it.
+                if self._host.changed == changed:
+                    raise
+
     def _reads(self) -> Reads:
-        return self._opened()[1]
+        return self._latest
 
     def index(self, name: str) -> TableIndex:
         """Return an index of the table.
@@ -530,7 +577,7 @@ class Table(TableReads):
     @property
     def applied(self) -> int:
         """Position of the last record of the log that the table has."""
-        return self._opened()[1].apply()
+        return self._attempt(lambda _, native: native.apply())
 
     def wait(self, position: int, *, timeout: DurationLike | None = None) -> bool:
         """Wait until the table has the record at ``position``.
@@ -555,18 +602,17 @@ class Table(TableReads):
         Raises:
             ReadOnlyError: the store was opened read-only.
         """
-        self._opened()[1].flush(progress)
+        self._attempt(lambda _, native: native.flush(progress))
 
     def stats(self) -> TableStats:
         """Return figures of the table."""
-        raw = self._opened()[1].stats()
+        raw = self._attempt(lambda _, native: native.stats())
         known = TableStats.__dataclass_fields__
         return TableStats(**{name: raw[name] for name in known})
 
     def describe(self) -> TableDescription:
         """Return settings and state of the table."""
-        native = self._opened()[1]
-        applied, raw = native.apply(), native.stats()
+        applied, raw = self._attempt(lambda _, native: (native.apply(), native.stats()))
         entry = self._current()  # With the pin as it is now.
         missing = raw["missing"]
         return TableDescription(
@@ -607,7 +653,7 @@ class Table(TableReads):
         Raises:
             CorruptionError: a page is damaged, or an index has not what it should.
         """
-        return self._opened()[1].verify(progress)
+        return self._attempt(lambda _, native: native.verify(progress))
 
     def damaged_index(self, error: CorruptionError) -> str | None:
         """Return the name of the index whose file an error names.

@@ -1,6 +1,7 @@
 """Buildings of indexes, and files of tables that are lost or of nobody."""
 
 import shutil
+import threading
 from pathlib import Path
 
 import pytest
@@ -165,3 +166,31 @@ def test_a_table_that_begins_anew_has_files_before_the_catalog_names_them(
             assert new.id not in host._open
             assert all((home / f"{tree:032x}" / "CURRENT").exists() for tree in trees)
             store.backup(store.path.with_name("place"))
+
+
+def test_reads_go_on_while_a_table_begins_anew(store: braidlog.Store) -> None:
+    stock = store.create_table("stock", log="orders", indexes=INDEXES)
+    stopped, failed = threading.Event(), []
+
+    def read(number: int) -> None:
+        try:
+            while not stopped.is_set():
+                key = b"%d" % number
+                position = put(store, key, "Oslo", 1)
+                assert stock.get(key, after=position) is not None
+                with stock.at(position) as snapshot:
+                    assert snapshot.get(key) is not None
+                list(stock.index("by_city"))
+                stock.describe()
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=read, args=(number,)) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    for _ in range(20):
+        stock.rebuild()
+    stopped.set()
+    for thread in threads:
+        thread.join()
+    assert failed == []
