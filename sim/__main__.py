@@ -25,6 +25,7 @@ from sim.cluster.scenario import ClusterScenario
 from sim.faults import Storm
 from sim.register import RegisterScenario
 from sim.scenario import Outcome, ScenarioFactory, repeat_command, run_seed
+from sim.tables.native import NativeTableScenario
 from sim.tables.scenario import TableScenario
 
 __all__ = ["SCENARIOS", "main"]
@@ -33,6 +34,7 @@ SCENARIOS: Mapping[str, ScenarioFactory] = {
     "cluster": ClusterScenario,
     "applications": ApplicationScenario,
     "tables": TableScenario,
+    "native-tables": NativeTableScenario,
     "register": RegisterScenario,
 }
 
@@ -41,6 +43,7 @@ _STORMS: Mapping[str, Mapping[str, Storm]] = {
     "cluster": cluster.STORMS,
     "applications": applications.STORMS,
     "tables": cluster.STORMS,
+    "native-tables": cluster.STORMS,
 }
 
 

@@ -151,7 +151,7 @@ class ClusterScenario:
                     self.watch.up,
                     self.limits,
                     strangers=self._bounds is not None,
-                    tables=self._tables_of(name),
+                    tables=self._tables_of(name, disk),
                 )
             finally:
                 # Not after a crash: then nothing runs any more.
@@ -160,7 +160,7 @@ class ClusterScenario:
         disk = ClusterDisk(world.random(f"disk {name}"))
         world.start(name, node, disk=disk, tolerated=(StoppedError,))
 
-    def _tables_of(self, name: str) -> TableWork | None:
+    def _tables_of(self, name: str, disk: ClusterDisk) -> TableWork | None:
         """Return with what a node keeps tables, None if it keeps none."""
         return None
 

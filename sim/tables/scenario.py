@@ -25,13 +25,14 @@ from sim.world import Life, World
 
 if TYPE_CHECKING:
     from braidlog.client.client import AsyncClient
+    from sim.cluster.disk import ClusterDisk
 
-__all__ = ["TableScenario"]
+__all__ = ["SETTINGS", "TABLE", "TableScenario"]
 
 _LOG: Final = "log"
-_TABLE: Final = b"table of readers"
+TABLE: Final = b"table of readers"
 _KEYS: Final = (b"red", b"green", b"blue", b"black", b"none")
-_SETTINGS: Final = TableSettings(
+SETTINGS: Final = TableSettings(
     flush_s=0.3,
     merge_pause_s=0.1,
     retry_s=0.05,
@@ -59,13 +60,32 @@ class TableScenario(ClusterScenario):
         self._made = 0
         super().build(world, storm)
 
-    def _tables_of(self, name: str) -> TableWork:
+    def _tables_of(self, name: str, _: ClusterDisk) -> TableWork:
         disk = self._disks.setdefault(name, TableDisk())
         engine = MemoryEngine(disk, self._witness)
-        return TableWork(engine, InlineWorker(), InlineWorker(), _SETTINGS)
+        return TableWork(engine, InlineWorker(), InlineWorker(), SETTINGS)
+
+    # What depends on where the engine has its files.
+
+    def _there(self, node: int) -> set[bytes]:
+        """Return the tables of which a node has something."""
+        return {*self._disks[f"n{node}"].tables}
+
+    def _copies(self) -> int:
+        """Return how many copies were put in use."""
+        return sum(disk.installed for disk in self._disks.values())
+
+    def _is_whole(self, node: int) -> bool:
+        """Tell whether a node has the table, undamaged."""
+        disk = self._disks[f"n{node}"]
+        return TABLE in disk.tables and TABLE not in disk.rotten
+
+    def _damage(self, random: Random, node: int) -> None:
+        """Damage the table of a node."""
+        self._disks[f"n{node}"].rotten.add(TABLE)
 
     def _witness(self, table: bytes, record: object) -> None:
-        if table == _TABLE:
+        if table == TABLE:
             self.oracle.applied(table, record)  # type: ignore[arg-type]
 
     def _begin_clients(self, world: World) -> list[asyncio.Event]:
@@ -85,7 +105,7 @@ class TableScenario(ClusterScenario):
         while True:
             try:
                 log = (await client._cluster.linearize()).named(_LOG).log
-                change = CreateTable(_TABLE, _TABLE[::-1], "colors", log, replicas)
+                change = CreateTable(TABLE, TABLE[::-1], "colors", log, replicas)
                 await client._cluster.execute(ChangeTables((change,)))
             except InvalidArgumentError as error:
                 if "exists" in error.message or "identity" in error.message:
@@ -125,9 +145,9 @@ class TableScenario(ClusterScenario):
         ask: GetRows | ScanRows
         if random.random() < 0.7:
             keys = tuple(random.sample(_KEYS, random.randint(1, len(_KEYS))))
-            ask = GetRows(_TABLE, keys, 0, after, 1000)
+            ask = GetRows(TABLE, keys, 0, after, 1000)
         else:
-            ask = ScanRows(_TABLE, b"", b"", None, False, _ALL, _ALL, 0, after, 1000)
+            ask = ScanRows(TABLE, b"", b"", None, False, _ALL, _ALL, 0, after, 1000)
         rows, payload = await client._cluster.ask_node(node, ask, within=2.0)
         if not isinstance(rows, Rows):
             raise ViolationError(f"{type(rows).__name__} is no answer")
@@ -151,7 +171,7 @@ class TableScenario(ClusterScenario):
 
     async def _race(self, client: AsyncClient, random: Random) -> None:
         routes = await client._cluster.linearize()
-        others = [each for each in routes.metadata.tables if each.table != _TABLE]
+        others = [each for each in routes.metadata.tables if each.table != TABLE]
         if others and random.random() < 0.5:
             dropped = random.choice(others).table
             await client._cluster.execute(ChangeTables((DropTable(dropped),)))
@@ -172,7 +192,7 @@ class TableScenario(ClusterScenario):
             try:
                 routes = await client._cluster.linearize()
                 for each in routes.metadata.tables:
-                    if each.table != _TABLE:
+                    if each.table != TABLE:
                         drop = ChangeTables((DropTable(each.table),))
                         await client._cluster.execute(drop)
             except NotFoundError:
@@ -188,14 +208,9 @@ class TableScenario(ClusterScenario):
         info = _table_in(client)
         if info is None or random.random() > _ROT * 10:
             return
-        whole = [
-            node
-            for node in info.joined
-            if _TABLE in self._disks[f"n{node}"].tables
-            and _TABLE not in self._disks[f"n{node}"].rotten
-        ]
+        whole = [node for node in info.joined if self._is_whole(node)]
         if len(whole) > 1:
-            self._disks[f"n{random.choice(whole)}"].rotten.add(_TABLE)
+            self._damage(random, random.choice(whole))
 
     # --- the judgement
 
@@ -229,16 +244,16 @@ class TableScenario(ClusterScenario):
         lives = {live.node.id: live.node for live in self.watch.living()}
         for node, live in lives.items():
             assert live.tables is not None, "all nodes keep tables"
-            disk = self._disks[f"n{node}"]
+            there = self._there(node)
             kept = {status.table: status for status in live.tables.status()}
-            wanted = {_TABLE.hex()} if node in info.hosts else set()
-            if kept.keys() != wanted or {*disk.tables} - {_TABLE}:
+            wanted = {TABLE.hex()} if node in info.hosts else set()
+            if kept.keys() != wanted or there - {TABLE}:
                 return f"node {node} keeps {sorted(kept)}"
             for status in kept.values():
                 serves = status.state == HostState.SERVING.value
                 if not serves or not status.joined or status.applied != end:
                     return f"node {node} of {end} has {status}"
-            if node not in info.hosts and _TABLE in disk.tables:
+            if node not in info.hosts and TABLE in there:
                 return f"node {node} still has files"
         return ""
 
@@ -248,7 +263,7 @@ class TableScenario(ClusterScenario):
         assert info is not None, "it was there"
         end = client._cluster.routes.log(info.log).high_watermark
         for node in info.hosts:
-            ask = ScanRows(_TABLE, b"", b"", None, False, _ALL, _ALL, 0, end, 5000)
+            ask = ScanRows(TABLE, b"", b"", None, False, _ALL, _ALL, 0, end, 5000)
             rows, payload = await client._cluster.ask_node(node, ask, within=8.0)
             if not isinstance(rows, Rows):
                 raise ViolationError(f"{type(rows).__name__} is no answer")
@@ -258,13 +273,13 @@ class TableScenario(ClusterScenario):
         """Judge what can only be judged as a whole."""
         super().check(world)
         self.oracle.check()
-        installed = sum(disk.installed for disk in self._disks.values())
-        world.note("world", f"{len(self.oracle.answers)} answers, {installed} copies")
+        copies = self._copies()
+        world.note("world", f"{len(self.oracle.answers)} answers, {copies} copies")
 
 
 def _table_in(client: AsyncClient) -> TableInfo | None:
     tables = client._cluster.routes.metadata.tables
-    return next((each for each in tables if each.table == _TABLE), None)
+    return next((each for each in tables if each.table == TABLE), None)
 
 
 def _answer(

@@ -18,6 +18,8 @@ from compat.layouts import FORMATS, LAYOUTS, crc32c
 NOT_YET_WRITTEN = {
     "backup_entry",
     "backup_part",
+    "base",
+    "bases",
     "catalog_restart",
     "commit_run",
     "counters",

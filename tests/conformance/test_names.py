@@ -13,7 +13,6 @@ from braidlog.client.blocking import ClusterCursor
 
 FILES = "about the files of one directory; a log of a cluster has them on its nodes"
 NODE = "each node of a cluster does it by itself"
-TABLES = "tables of a cluster have no calls of a client yet"
 PENDING = "a `Pending` is waited for by a thread; a loop has `asyncio.Future`"
 OPERATOR = "an operator cannot be awaited; the method of the same purpose is"
 BLOCKING = "is asked of `.blocking`: it waits for nothing"
@@ -22,7 +21,6 @@ OPERATORS = (
     "__arrow_c_stream__",
     "__arrow_c_schema__",
 )
-OF_TABLES = ("create_table", "ddl", "drop_table", "table", "tables")
 ABSENT: dict[type, dict[str, str]] = {
     AsyncLog: {
         **dict.fromkeys(("submit_many", "submit_arrow"), PENDING),
@@ -43,12 +41,10 @@ ABSENT: dict[type, dict[str, str]] = {
     AsyncClient: {
         **dict.fromkeys(("closed", "provision", "report", "stats"), FILES),
         **dict.fromkeys(("maintain", "sync"), NODE),
-        **dict.fromkeys(OF_TABLES, TABLES),
     },
     Client: {
         **dict.fromkeys(("closed", "provision", "report", "stats"), FILES),
         **dict.fromkeys(("maintain", "sync"), NODE),
-        **dict.fromkeys(OF_TABLES, TABLES),
     },
     AsyncCursor: {},
     ClusterCursor: {},
@@ -58,6 +54,8 @@ OTHER_ARGUMENTS: dict[tuple[str, str], str] = {
     ("AsyncStore", "close"): "`asyncio.timeout` around it does it",
     ("AsyncClient", "close"): "has nothing to wait for: appends fail, and say so",
     ("Client", "close"): "as `AsyncClient.close`",
+    ("AsyncClient", "create_table"): "a table of a cluster begins where its log does",
+    ("Client", "create_table"): "as `AsyncClient.create_table`",
 }
 # Declared holes are made by the repair of one directory.
 OF_A_DIRECTORY = {"skip_holes"}

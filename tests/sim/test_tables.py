@@ -12,6 +12,7 @@ import pytest
 from sim.faults import Storm
 from sim.scenario import Outcome, run_seed
 from sim.tables.engine import MemoryTable
+from sim.tables.native import NativeTableScenario
 from sim.tables.scenario import TableScenario
 
 from braidlog.node.tables.host import HostState, TableHost
@@ -22,9 +23,14 @@ from sim import __main__ as command
 TRIED_MAX = 20
 
 
-def run(seed: int, storm: str, out: io.StringIO | None = None) -> Outcome:
+def run(
+    seed: int,
+    storm: str,
+    out: io.StringIO | None = None,
+    scenario: type[TableScenario] = TableScenario,
+) -> Outcome:
     chosen: Storm = replace(command.storm_of("tables", storm), seconds=3.0)
-    return run_seed("tables", TableScenario, seed, chosen, out=out)
+    return run_seed("tables", scenario, seed, chosen, out=out)
 
 
 @pytest.mark.parametrize(
@@ -33,6 +39,15 @@ def run(seed: int, storm: str, out: io.StringIO | None = None) -> Outcome:
 )
 def test_a_table_equals_the_fold_of_its_log(seed: int, storm: str) -> None:
     outcome = run(seed, storm)
+    assert outcome.passed, outcome.error
+
+
+@pytest.mark.parametrize(
+    ("seed", "storm"),
+    [(1, "calm"), (4, "crashes"), (8, "all"), (5, "pauses"), (13, "partitions")],
+)
+def test_native_tables_equal_the_fold_of_their_log(seed: int, storm: str) -> None:
+    outcome = run(seed, storm, scenario=NativeTableScenario)
     assert outcome.passed, outcome.error
 
 

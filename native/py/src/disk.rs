@@ -47,6 +47,39 @@ fn crash_policy(name: &str, seed: &mut u64) -> PyResult<CrashPolicy> {
     }
 }
 
+/// What is in a directory: paths, and whether each is one itself.
+fn inside(vfs: &FaultVfs, dir: &Path) -> braidlog_core::Result<Vec<(PathBuf, bool)>> {
+    let paths = vfs.list(dir)?.into_iter().map(|name| dir.join(name));
+    // A file says that it is no directory when it is listed.
+    Ok(paths
+        .map(|path| {
+            let is_dir = vfs.list(&path).is_ok();
+            (path, is_dir)
+        })
+        .collect())
+}
+
+fn sync_tree(vfs: &FaultVfs, dir: &Path) -> braidlog_core::Result<()> {
+    for (path, is_dir) in inside(vfs, dir)? {
+        if is_dir {
+            sync_tree(vfs, &path)?;
+        } else {
+            vfs.open(&path, Access::Write)?.sync()?;
+        }
+    }
+    vfs.sync_dir(dir)
+}
+
+fn remove_tree(vfs: &FaultVfs, path: &Path) -> braidlog_core::Result<()> {
+    if vfs.list(path).is_err() {
+        return vfs.remove(path);
+    }
+    for (inner, _) in inside(vfs, path)? {
+        remove_tree(vfs, &inner)?;
+    }
+    vfs.remove_dir(path)
+}
+
 /// Files in memory. What was not synced may be lost in a crash; which, the seed decides.
 #[pyclass(frozen, module = "braidlog._native")]
 pub struct MemoryDisk {
@@ -174,6 +207,57 @@ impl MemoryDisk {
             }
         }
         Ok(found)
+    }
+
+    /// Names in a directory, sorted; none where there is no such directory.
+    fn names(&self, directory: PathBuf) -> PyResult<Vec<String>> {
+        if !self.faults.exists(&directory).map_err(to_py)? {
+            return Ok(Vec::new());
+        }
+        self.faults.list(&directory).map_err(to_py)
+    }
+
+    /// Write a part of a file, which is made with its directories if it is not there. At 0 it begins anew.
+    fn write(&self, path: PathBuf, offset: u64, data: Vec<u8>) -> PyResult<()> {
+        let write = || {
+            let vfs = &self.faults;
+            vfs.create_dir_all(path.parent().unwrap_or(Path::new("/")))?;
+            if offset == 0 && vfs.exists(&path)? {
+                vfs.remove(&path)?;
+            }
+            let access = if vfs.exists(&path)? {
+                Access::Write
+            } else {
+                Access::CreateNew
+            };
+            vfs.open(&path, access)?.write_all_at(&data, offset)
+        };
+        write().map_err(to_py)
+    }
+
+    /// Make a directory durable, with all that is in it.
+    fn sync_tree(&self, directory: PathBuf) -> PyResult<()> {
+        sync_tree(&self.faults, &directory).map_err(to_py)
+    }
+
+    /// Give a file or directory another name, durably.
+    #[pyo3(signature = (from_, to))]
+    fn rename(&self, from_: PathBuf, to: PathBuf) -> PyResult<()> {
+        let rename = || {
+            self.faults.rename(&from_, &to)?;
+            self.faults.sync_dir(to.parent().unwrap_or(Path::new("/")))
+        };
+        rename().map_err(to_py)
+    }
+
+    /// Remove a file, or a directory with all that is in it.
+    fn remove_tree(&self, path: PathBuf) -> PyResult<()> {
+        let remove = || {
+            remove_tree(&self.faults, &path)?;
+            self.faults
+                .sync_dir(path.parent().unwrap_or(Path::new("/")))
+        };
+        remove().map_err(to_py)
     }
 
     /// The content of a file.

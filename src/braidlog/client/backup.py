@@ -47,6 +47,7 @@ from braidlog.client.read.scan import AsyncScan
 from braidlog.errors import NotFoundError, TrimmedError
 from braidlog.store.threads import in_thread
 from braidlog.wire.messages import LogInfo
+from braidlog.wire.tables import PIN_PREFIX
 
 _ATTEMPTS: Final = 16
 _PART_BYTES_MIN: Final = 4 << 20
@@ -210,6 +211,8 @@ class _Copy:
         cursors = tuple(
             BackupCursor(row.name, row.position, row.pin, row.touched, row.lease)
             for row in rows
+            # A backup has no tables, so nobody would ever move their pins.
+            if not row.name.startswith(PIN_PREFIX)
         )
         streams = {each: (min(begins[each], ends[each]), ends[each]) for each in ends}
         return _Cut(now, min(first, end), end, cursors, streams)

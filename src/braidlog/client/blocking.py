@@ -30,6 +30,7 @@ from braidlog.client.ingest import AsyncIngest
 from braidlog.client.log import AsyncClusterLog
 from braidlog.client.read.scan import AsyncScan
 from braidlog.client.settings import ClientSettings
+from braidlog.client.tables.blocking import ClusterDdl, ClusterTable
 from braidlog.errors import ClosedError, StoreFailedError
 from braidlog.store.arguments import DurationLike, TimestampLike, checked_timeout
 from braidlog.store.cursor import AsyncCursor
@@ -256,6 +257,10 @@ class Client(BlockingClient[AsyncClient]):
     drop_learner = blocking_call(AsyncClient.drop_learner)
     log = blocking_maker(AsyncClient.log, ClusterLog)
     create_log = blocking_maker(AsyncClient.create_log, ClusterLog)
+    tables = blocking_call(AsyncClient.tables)
+    table = blocking_maker(AsyncClient.table, ClusterTable)
+    create_table = blocking_maker(AsyncClient.create_table, ClusterTable)
+    drop_table = blocking_call(AsyncClient.drop_table)
     scan = blocking_maker(AsyncClient.scan, Scan)
     ingest = blocking_maker(AsyncClient.ingest, Ingest)
 
@@ -267,6 +272,10 @@ class Client(BlockingClient[AsyncClient]):
     def cluster(self) -> str:
         """Name of the cluster."""
         return self._target.cluster
+
+    def ddl(self) -> ClusterDdl:
+        """Change any tables together; see `AsyncClient.ddl`."""
+        return ClusterDdl(self._loop, self._target.ddl())
 
 
 def connect(

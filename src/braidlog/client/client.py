@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import ssl as tls
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -16,6 +17,10 @@ from braidlog.client.ingest import AsyncIngest
 from braidlog.client.log import AsyncClusterLog
 from braidlog.client.read.scan import AsyncScan
 from braidlog.client.settings import ClientSettings
+from braidlog.client.tables.catalog import table_named
+from braidlog.client.tables.change import AsyncClusterDdl
+from braidlog.client.tables.hosts import TableCalls, TableHosts
+from braidlog.client.tables.table import AsyncClusterTable
 from braidlog.closable import AsyncClosable
 from braidlog.errors import (
     AlreadyExistsError,
@@ -60,6 +65,7 @@ class AsyncClient(AsyncClosable):
         self._codec = codec or NativeCodec()
         self._cluster = Cluster(parse_seeds(seeds), connector, self._settings)
         self._logs: dict[bytes, AsyncClusterLog] = {}
+        self._tables = TableCalls(self._cluster)
 
     def __repr__(self) -> str:
         """Show where it looks for the cluster."""
@@ -83,6 +89,7 @@ class AsyncClient(AsyncClosable):
             for log in self._logs.values():
                 log._close()
         await self._cluster.close()
+        await self._tables.close()
 
     @property
     def cluster(self) -> str:
@@ -250,6 +257,81 @@ class AsyncClient(AsyncClosable):
             lease_s=LEASE_S,
             progress=progress,
         )
+
+    # -- tables ------------------------------------------------------------------
+
+    async def tables(self) -> list[str]:
+        """Return the names of all tables, sorted."""
+        routes = await self._tables.newest()
+        return sorted(table.name for table in routes.metadata.tables)
+
+    async def table(self, name: str) -> AsyncClusterTable:
+        """Return an existing table.
+
+        Raises:
+            NotFoundError: there is no table of that name.
+        """
+        routes = await self._tables.newest()
+        info = table_named(routes.metadata.tables, name)
+        return AsyncClusterTable(TableHosts(self._tables, info))
+
+    async def create_table(
+        self,
+        name: str,
+        *,
+        log: str,
+        indexes: Mapping[str, str] | None = None,
+        history: int = 0,
+        memory_bytes: int | None = None,
+        deletes: str = "null",
+        replicas: int | None = None,
+        exist_ok: bool = False,
+    ) -> AsyncClusterTable:
+        """Create a table of a log: the latest record of each key; durable on return.
+
+        It is kept by ``replicas`` nodes (None: as many as keep a stream of the log) and
+        counts all records that the log has. The other arguments are those of
+        `Store.create_table`.
+
+        Raises:
+            InvalidArgumentError: an option is wrong, or a new table cannot have this
+                name.
+            OlderNodesError: some node is of a version that knows no tables.
+            AlreadyExistsError: the table exists, and ``exist_ok`` is not set.
+            NotFoundError: there is no such log.
+        """
+        if exist_ok and name in await self.tables():
+            return await self.table(name)
+        with contextlib.ExitStack() as stack:
+            if exist_ok:  # Another client may just be creating it.
+                stack.enter_context(contextlib.suppress(AlreadyExistsError))
+            async with self.ddl() as change:
+                change.create(
+                    name,
+                    log=log,
+                    indexes=indexes,
+                    history=history,
+                    memory_bytes=memory_bytes,
+                    deletes=deletes,
+                    replicas=replicas,
+                )
+        return await self.table(name)
+
+    async def drop_table(self, name: str) -> None:
+        """Drop a table with its indexes; durable on return. The log keeps its records.
+
+        Raises:
+            NotFoundError: there is no table of that name.
+        """
+        async with self.ddl() as change:
+            change.drop(name)
+
+    def ddl(self) -> AsyncClusterDdl:
+        """Change any tables together: ``async with client.ddl() as change:``.
+
+        All changes are made when the block ends, by one command: all of them, or none.
+        """
+        return AsyncClusterDdl(self._tables)
 
     async def metadata(self) -> Metadata:
         """Return nodes, leader, logs and streams as of one moment.

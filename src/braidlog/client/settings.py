@@ -60,6 +60,8 @@ class ClientSettings:
     read_wait_s: float = 2.0
     """Longest time that a node may delay the answer to a read without new records; then
     the client asks another replica, which may have more."""
+    table_reads_max: int = 256
+    """Questions about tables that are under way at a time; further ones wait."""
     metadata_pause_s: float = 0.1
     """Shortest time between two answers about changes of the metadata."""
     retry_first_s: float = 0.02

@@ -31,11 +31,10 @@ from braidlog.metarepo.machine.state import (
     StreamState,
     encode_state,
 )
-from braidlog.metarepo.machine.tables import PIN_PREFIX
 from braidlog.names import checked_new_name
 from braidlog.wire import commands
 from braidlog.wire.commands import Command
-from braidlog.wire.tables import CreateIndex, CreateTable, RenameTable
+from braidlog.wire.tables import PIN_PREFIX, CreateIndex, CreateTable, RenameTable
 
 SHARE: Final = (3, 4)
 """Part of the state that clients may fill; the rest is for what goes on anyway."""

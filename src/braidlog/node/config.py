@@ -88,6 +88,8 @@ class TimingSettings:
     """A graceful stop waits so long for requests in flight."""
     retention_ms: int = 10_000
     """Between looks at what the retention of logs lets go of."""
+    table_repair_ms: int = 30_000
+    """A host of tables that was dead for so long is replaced by another node."""
     scrub_ms: int = 7 * 24 * 3600 * 1000
     """Between the beginnings of passes that read everything that is on the disk."""
 

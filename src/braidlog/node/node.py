@@ -275,6 +275,7 @@ class ClusterNode:
             requests=self.requests,
             scrub=self._scrub,
             sessions=self.sessions,
+            tables=self.tables,
         )
 
     def _keep_faults(self, log: FaultLog | None) -> FaultRecorder | None:

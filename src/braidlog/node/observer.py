@@ -12,6 +12,7 @@ from braidlog.node.replication.replicas import Replicas
 from braidlog.node.replication.scrub import Scrub
 from braidlog.node.repository.route import RepositoryRoute
 from braidlog.node.requests.requests import Requests
+from braidlog.node.tables.tables import Tables
 from braidlog.serving.sessions import Sessions
 from braidlog.store.node_store import NodeStore
 
@@ -32,6 +33,7 @@ class Observer:
         requests: Requests,
         scrub: Scrub,
         sessions: Sessions,
+        tables: Tables | None,
     ) -> None:
         """Look at a node that starts now, as no leader is known."""
         self._config = config
@@ -44,6 +46,7 @@ class Observer:
         self._requests = requests
         self._scrub = scrub
         self._sessions = sessions
+        self._tables = tables
         self._started = self._leader_since = store.clock()
         self._leader_seen = 0
 
@@ -75,15 +78,18 @@ class Observer:
                 "reads": len(self._replicas.readers),
                 "requests": self._requests.waiting,
                 "answer_bytes": sessions.unread_bytes,
-            },
+            }
+            | ({"table_reads": self._tables.waiting} if self._tables else {}),
             peers=tuple(self._peers.links()),
             replicas=tuple(self._replicas.status()),
+            tables=self._tables.status() if self._tables is not None else (),
             group=member.status() if member is not None else None,
             counters={
                 **asdict(self._replicas.counters),
                 **asdict(self._replicas.readers.counters),
                 **asdict(self._scrub.counters),
                 **asdict(sessions.admission.counters),
+                **(asdict(self._tables.counters) if self._tables is not None else {}),
                 "messages_dropped": self._peers.dropped,
             },
             storage=self._store.stats(),

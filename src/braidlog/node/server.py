@@ -27,7 +27,10 @@ from braidlog.node.peers.identity import is_new
 from braidlog.node.rescue.fault_log import FaultLog
 from braidlog.node.rescue.ring import Ring
 from braidlog.node.syncer import Syncer, ThreadSyncer
+from braidlog.node.tables.native_engine import NativeEngine
+from braidlog.node.tables.settings import TableSettings
 from braidlog.node.tables.tables import TableWork
+from braidlog.node.tables.worker import ThreadWorker
 from braidlog.serving.security import (
     authorizer,
     challenger,
@@ -43,6 +46,8 @@ from braidlog.store.threads import in_thread
 _log = logging.getLogger(__name__)
 
 _POLL_S: Final = 0.02
+_TABLES: Final = "tables"
+"""Sub-directory of the tables that the node keeps."""
 _OWN_DIRECTORY: Final = (
     "Give the node its own directory in [node] data. To move the "
     "records, use `braidlog export` and `braidlog import`"
@@ -68,7 +73,8 @@ class NodeServer:
 
         With a store and without a ring the node keeps no fault log. ``shares`` and
         ``files_max`` bound what connections get, where the usual ones are too large to
-        be reached. ``tables`` is what tables are kept with, None: there are none.
+        be reached. ``tables`` is what tables are kept with; None: the native engine
+        in the directory or, where another store is given, there are none.
         """
         self._config = config
         self._store = store
@@ -123,7 +129,7 @@ class NodeServer:
                 faults=faults,
                 shares=self._shares,
                 files_max=self._files_max,
-                tables=self._tables,
+                tables=self._tables or self._open_tables(),
             )
         stack.push_async_callback(self.node.close_faults)
         stack.push_async_callback(self.node.close_tables)
@@ -150,6 +156,11 @@ class NodeServer:
                 "incarnation": self.node.incarnation,
             },
         )
+
+    def _open_tables(self) -> TableWork | None:
+        if self._store is not None:
+            return None
+        return native_tables(Path(self._config.node.data) / _TABLES)
 
     def _open_faults(self, store: NodeStore) -> FaultLog | None:
         config = self._config
@@ -222,6 +233,17 @@ def open_store(config: NodeConfig) -> NodeStore:
         store.close()
         raise
     return store
+
+
+def native_tables(directory: Path, settings: TableSettings | None = None) -> TableWork:
+    """Return what tables are kept with in a directory, which may not be there yet."""
+    settings = settings or TableSettings()
+    return TableWork(
+        NativeEngine(directory),
+        ThreadWorker(settings.workers),
+        ThreadWorker(settings.slow_workers),
+        settings,
+    )
 
 
 def refuse_embedded(config: NodeConfig, names: Sequence[str]) -> None:

@@ -8,13 +8,14 @@ by whoever proposes it, so that two creators of one name can only collide by its
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 
 from braidlog.wire.base import LogId, Number, Value
 
 __all__ = [
+    "PIN_PREFIX",
     "CreateIndex",
     "CreateTable",
     "DropIndex",
@@ -27,6 +28,10 @@ __all__ = [
     "TableChange",
     "TableInfo",
 ]
+
+
+PIN_PREFIX: Final = "table:"
+"""How the names of cursors begin that pin a log for the hosts of its tables."""
 
 
 class IndexStatus(IntEnum):

@@ -59,6 +59,7 @@ pub use follower::Follower;
 pub use image::Image;
 pub use listing::{Listing, ListingOperation};
 pub use orphans::{Orphans, collect, find_wal_orphans, wal_orphans};
+pub use snapshot::encode_snapshot;
 pub use wal_files::{
     Sealed, Segment, WalFiles, parse_side_name, parse_slot_name, side_name, slot_name,
 };

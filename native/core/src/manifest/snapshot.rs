@@ -1,7 +1,7 @@
 //! A whole version as the bytes of a new manifest file. Pure.
 
 use super::codec::{self, Field, Header, TAG_SNAPSHOT};
-use super::{Operation, Version};
+use super::{Identity, Operation, Options, Version};
 use crate::error::{Error, Result};
 use crate::limits::MANIFEST_FILE_BYTES_MAX;
 
@@ -49,6 +49,22 @@ pub(super) fn encode_file<V: Version>(
         next_edit,
         seed,
     })
+}
+
+/// Bytes of a manifest file for a copy: one of nothing but the snapshot of `version`, with its first edit.
+pub fn encode_snapshot<V: Version>(
+    identity: Identity,
+    file_number: u64,
+    version: &V,
+) -> Result<Vec<u8>> {
+    let header = Header {
+        identity,
+        kind: V::KIND,
+        file_number,
+        first_edit: 1,
+    };
+    let part_bytes = Options::default().snapshot_edit_bytes;
+    encode_file(&header, version, &[], part_bytes).map(|file| file.bytes)
 }
 
 /// The fields of an edit.

@@ -96,10 +96,10 @@ impl TableSnapshot {
 }
 
 /// From and to which key.
-type Bounds = (Option<Vec<u8>>, Option<Vec<u8>>);
+pub type Bounds = (Option<Vec<u8>>, Option<Vec<u8>>);
 
 /// Bounds of index keys; `prefix` is values of the first fields, of which the last may be the beginning of a text.
-fn bounds(
+pub fn bounds(
     spec: &IndexSpec,
     begin: Option<&Bound<'_, PyAny>>,
     end: Option<&Bound<'_, PyAny>>,

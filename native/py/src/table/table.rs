@@ -49,6 +49,13 @@ impl TableCache {
     }
 }
 
+impl TableCache {
+    /// The cache, for another one who opens tables.
+    pub fn shared(&self) -> Arc<RunCache> {
+        Arc::clone(&self.inner)
+    }
+}
+
 /// Make the files of an empty table, before the catalog says that it exists.
 #[pyfunction]
 #[pyo3(signature = (log, directory, table, cache, **keywords))]

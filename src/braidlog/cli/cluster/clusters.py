@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -15,10 +16,15 @@ from braidlog.cli.command.options import yes_option
 from braidlog.cli.command.session import Session
 from braidlog.cli.terminal.output import facts, line, message, rows
 from braidlog.cli.terminal.text import counted
+from braidlog.errors import LogError
 
 if TYPE_CHECKING:
     from braidlog.wire.messages import Metadata
 
+_LAGS_S: Final = 1.0
+"""How long hosts of tables may take to say how far they are."""
+_ASKED_MAX: Final = 8
+_TABLES_MAX: Final = 100
 _LOOK_S: Final = 0.2
 """Between two looks at a cluster that is waited for."""
 
@@ -41,6 +47,8 @@ def status(session: Session, *, check: bool) -> None:
     every node that answers. `told_by` names them.
     """
     described = health.looked(session.look())
+    if described["leader"] and described["tables"]:
+        _add_lags(session, described["tables"])
     if session.as_json:
         facts(session, described)
     else:
@@ -49,9 +57,34 @@ def status(session: Session, *, check: bool) -> None:
         raise Problem(f"the cluster is {found}", exit_code=WAIT)
 
 
+def _add_lags(session: Session, tables: list[dict[str, Any]]) -> None:
+    """Ask hosts how far each table is; who does not say it in time is left out."""
+    from braidlog.client.tables.blocking import ClusterTable
+
+    def lag(table: ClusterTable) -> int | None:
+        hosts = [host for host in table.describe().hosts if host.failure is None]
+        return max((host.lag for host in hosts), default=None)
+
+    pool = ThreadPoolExecutor(_ASKED_MAX)
+    try:
+        with session.client(timeout_s=_LAGS_S) as client:
+            asked = {
+                pool.submit(lambda name: lag(client.table(name)), row["table"]): row
+                for row in tables[:_TABLES_MAX]
+            }
+            done, _ = wait(asked, timeout=_LAGS_S)
+            for each in done:
+                if each.exception() is None:
+                    asked[each]["lag"] = each.result()
+    except (Problem, LogError):
+        return  # The state is worth more than this.
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
 def _show(session: Session, described: dict[str, Any]) -> None:
-    names = ("why", "nodes", "logs", "streams")
-    tables = {name: described.pop(name) for name in names}
+    names = ("why", "nodes", "logs", "streams", "tables")
+    tables = {name: described.pop(name, []) for name in names}
     facts(session, described)
     for row in tables["why"]:
         for name in ("what", "seconds", "nodes", "log", "stream"):
@@ -59,7 +92,7 @@ def _show(session: Session, described: dict[str, Any]) -> None:
     for name, table in tables.items():
         if table:
             click.echo()
-        if table or name != "why":
+        if table or name not in ("why", "tables"):
             rows(session, table, empty=f"no {name}")
 
 

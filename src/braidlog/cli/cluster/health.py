@@ -30,6 +30,7 @@ def described(metadata: Metadata) -> dict[str, Any]:
         "nodes": node_rows(metadata),
         "logs": [log_row(metadata, log) for log in _by_name(metadata)],
         "streams": stream_rows(metadata),
+        "tables": table_rows(metadata),
     }
 
 
@@ -59,6 +60,7 @@ def leaderless(look: Look) -> dict[str, Any]:
         "nodes": nodes,
         "logs": [log_row(metadata, log) for log in _by_name(metadata)],
         "streams": streams,
+        "tables": table_rows(metadata),
     }
 
 
@@ -202,6 +204,32 @@ def stream_rows(metadata: Metadata, log: str | None = None) -> list[dict[str, An
         if log in (None, each.name)
         for stream in _by_number(each)
     ]
+
+
+def table_rows(metadata: Metadata) -> list[dict[str, Any]]:
+    """Return all tables; ``missing`` counts the live hosts that each lacks.
+
+    How far hosts lag only they know: `lag` is added by whoever asks them.
+    """
+    alive = health.alive_nodes(metadata)
+    logs = {log.log: log for log in metadata.logs}
+    rows = []
+    for table in sorted(metadata.tables, key=lambda table: table.name):
+        log = logs.get(table.log)
+        wanted = table.replicas or (log.replication if log is not None else 0)
+        there = sum(alive.get(node, False) for node in table.joined)
+        rows.append(
+            {
+                "table": table.name,
+                "log": log.name if log is not None else None,
+                "hosts": list(table.hosts),
+                "joined": list(table.joined),
+                "missing": max(0, wanted - there),
+                "indexes": len(table.indexes),
+                "lag": None,
+            }
+        )
+    return rows
 
 
 def _by_number(log: LogInfo) -> list[StreamInfo]:

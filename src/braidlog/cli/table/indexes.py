@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from braidlog.cli.command.commands import LocalCommand, group_of
+from braidlog.cli.command.commands import EitherCommand, group_of
 from braidlog.cli.command.session import Session
 from braidlog.cli.table.opening import opened
 from braidlog.cli.terminal.output import line
@@ -14,7 +14,7 @@ from braidlog.cli.terminal.progress import meter
 _STEP_S = 0.2
 
 
-@click.group(cls=group_of(LocalCommand))
+@click.group(cls=group_of(EitherCommand))
 def index() -> None:
     """Indexes of tables."""
 
@@ -36,7 +36,8 @@ def create(session: Session, table: str, name: str, field: str) -> None:
         built = found.index(name)
         with meter("building", None, unit="records") as progress:
             while not built.wait(timeout=_STEP_S):
-                progress.at(built.built)
+                # Hosts of a cluster do not say how far they are.
+                progress.at(getattr(built, "built", 0))
         missing = built.describe().missing
     text = f"created index {name} of {table}"
     if missing:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from braidlog.cli.command import parameters
-from braidlog.cli.command.commands import LocalCommand, group_of
+from braidlog.cli.command.commands import EitherCommand, group_of
 from braidlog.cli.command.failures import NOT_FOUND, Problem
 from braidlog.cli.command.options import layout_options, yes_option
 from braidlog.cli.command.session import Session
@@ -23,9 +23,10 @@ from braidlog.errors import AlreadyExistsError
 
 if TYPE_CHECKING:
     import braidlog
+    from braidlog.client.tables.catalog import ClusterTableDescription
 
 
-@click.group(cls=group_of(LocalCommand))
+@click.group(cls=group_of(EitherCommand))
 def table() -> None:
     """The latest value of each key of a log."""
 
@@ -60,6 +61,11 @@ def table() -> None:
     show_default=True,
     help="Records that delete: null, empty, none, header:NAME or pattern:REGEX.",
 )
+@click.option(
+    "--replicas",
+    type=parameters.STREAMS,
+    help="In a cluster: nodes that keep it [default: as many as keep a stream].",
+)
 @click.option("--exist-ok", is_flag=True, help="Accept an existing table as it is.")
 def create(
     session: Session, name: str, *, indexes: tuple[str, ...], **options: Any
@@ -68,7 +74,11 @@ def create(
     given = dict(_named(index) for index in indexes)
     if len(given) != len(indexes):
         raise click.UsageError("two indexes have the same name")
-    with session.writer() as store:
+    elsewhere = "replicas" if session.cluster is None else "begin"
+    if options.pop(elsewhere) is not None:
+        where = "for clusters only" if elsewhere == "replicas" else "not for clusters"
+        raise click.UsageError(f"--{elsewhere} is {where}")
+    with session.changing() as store:
         try:
             store.create_table(name, indexes=given, **options)
         except AlreadyExistsError as error:
@@ -88,6 +98,11 @@ def _named(index: str) -> tuple[str, str]:
 @table.command("list")
 def list_(session: Session) -> None:
     """List the tables."""
+    if session.cluster is not None:
+        with session.client() as client:
+            there = [client.table(name).describe() for name in client.tables()]
+        rows(session, [_row(each) for each in there], empty="no tables", shown=_shown)
+        return
     from braidlog.store import inspect as files
 
     with session.files():
@@ -101,6 +116,17 @@ def list_(session: Session) -> None:
             for each in files.state(session.data).tables
         ]
     rows(session, found, empty="no tables", shown=_shown)
+
+
+def _row(table: ClusterTableDescription) -> dict[str, Any]:
+    return {
+        "table": table.name,
+        "log": table.log,
+        "indexes": [index.name for index in table.indexes],
+        "created": table.created,
+        "hosts": [host.node for host in table.hosts],
+        "lag": table.lag,
+    }
 
 
 def _shown(row: dict[str, Any]) -> dict[str, Any]:
@@ -119,7 +145,7 @@ def describe(session: Session, name: str) -> None:
 
 def _described(seen: dict[str, Any]) -> dict[str, Any]:
     shown = {
-        key: human_bytes(value) if "bytes" in key else value
+        key: human_bytes(value) if "bytes" in key and value is not None else value
         for key, value in seen.items()
     }
     shown["created"] = clock(seen["created"])
@@ -128,7 +154,16 @@ def _described(seen: dict[str, Any]) -> dict[str, Any]:
         + (f", {index['missing']} records missing)" if index["missing"] else ")")
         for index in seen["indexes"]
     }
+    if "hosts" in seen:
+        shown["hosts"] = {f"node {each['node']}": _host(each) for each in seen["hosts"]}
     return shown
+
+
+def _host(host: dict[str, Any]) -> str:
+    if host["failure"]:
+        return str(host["failure"])
+    joined = "" if host["joined"] else ", has not all of it yet"
+    return f"applied {host['applied']}, lag {host['lag']}{joined}"
 
 
 def _print(

@@ -15,7 +15,12 @@ from typing import Final
 
 import msgspec
 
-from braidlog.errors import InvalidArgumentError, NotReadyError, UnauthorizedError
+from braidlog.errors import (
+    InvalidArgumentError,
+    NotReadyError,
+    OlderNodesError,
+    UnauthorizedError,
+)
 from braidlog.logstream.states import ReplicaState
 from braidlog.metarepo.admission import StateBudget, require_names
 from braidlog.metarepo.events import Event, Facts, Value, facts_of, happened
@@ -330,9 +335,10 @@ class Leadership:
             if report is None:
                 msg = f"the leader does not know yet which version node {node} runs"
                 raise NotReadyError(msg)
-            raise InvalidArgumentError(
+            raise OlderNodesError(
                 f"node {node} runs a version that does not know tables: upgrade "
-                "all nodes first"
+                "all nodes first",
+                nodes=(node,),
             )
         alive = [node for node in state.nodes if self.liveness.alive(node, now)]
         placed = [table.hosts for table in state.tables.values()]

@@ -48,6 +48,7 @@ from braidlog.metarepo.machine.state import (
 from braidlog.wire.commands import ChangeTables, PlaceHosts, SettleHost
 from braidlog.wire.results import Done
 from braidlog.wire.tables import (
+    PIN_PREFIX,
     CreateIndex,
     CreateTable,
     DropIndex,
@@ -62,7 +63,6 @@ from braidlog.wire.tables import (
 
 __all__ = [
     "INDEXES_MAX",
-    "PIN_PREFIX",
     "TABLES_MAX",
     "change",
     "hosts_wanted",
@@ -81,7 +81,6 @@ INDEXES_MAX: Final = 64
 ID_BYTES: Final = 16
 FIELD_BYTES_MAX: Final = 1024
 REASON_CHARACTERS_MAX: Final = 500
-PIN_PREFIX: Final = "table:"
 
 _replace = msgspec.structs.replace
 

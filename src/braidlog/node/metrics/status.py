@@ -54,6 +54,29 @@ class PeerStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HostedStatus:
+    """A table as the node has it."""
+
+    table: str
+    """Identity, 32 hexadecimal digits."""
+    name: str
+    log: str
+    state: str
+    applied: int
+    flushed: int
+    behind: int
+    """Records that are committed, as far as is known here, and not applied."""
+    file_bytes: int
+    memory_bytes: int
+    """Both as they were about a second ago."""
+    copied_bytes: int
+    """Of a copy that is under way."""
+    joined: bool
+    why: str
+    """What went wrong last; empty if nothing did, or it is over."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeStatus:
     """One node at one moment."""
 
@@ -79,6 +102,8 @@ class NodeStatus:
     of answers that clients have not taken."""
     peers: tuple[PeerStatus, ...]
     replicas: tuple[ReplicaStatus, ...]
+    tables: tuple[HostedStatus, ...] = ()
+    """Tables that the node keeps."""
     group: GroupStatus | None
     counters: dict[str, float]
     """Totals since the start: appends, records, bytes, syncs, messages."""

@@ -27,7 +27,12 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from braidlog.metarepo import health
-from braidlog.node.metrics.status import NodeStatus, Observed, ReplicaStatus
+from braidlog.node.metrics.status import (
+    HostedStatus,
+    NodeStatus,
+    Observed,
+    ReplicaStatus,
+)
 from braidlog.wire.messages import Metadata
 
 LOGS_SHOWN: Final = 200
@@ -44,6 +49,12 @@ _COUNTERS: Final = {
     "scrubbed_bytes": "Bytes read by the scrub to find damage.",
     "scrub_passes": "Completed scrub passes over the whole disk.",
     "scrub_damages": "Damaged places found by scrubs, each counted once.",
+    "table_reads": "Reads of tables answered.",
+    "table_rows": "Rows sent to readers of tables.",
+    "table_bytes": "Bytes of these rows.",
+    "table_copies": "Tables copied from other nodes.",
+    "table_copied_bytes": "Bytes of these copies.",
+    "table_damages": "Tables found damaged, each time.",
     "connections_refused": "Connections refused because the limit was reached.",
     "strangers_dropped": "Connections closed before they identified themselves.",
     "frames_overdue": "Connections closed because a frame took too long.",
@@ -60,6 +71,10 @@ _WAITING: Final = {
     "requests": (
         "requests_waiting",
         "Metadata commands and queries that have no answer yet.",
+    ),
+    "table_reads": (
+        "table_reads_waiting",
+        "Reads of tables that wait for a position of the log.",
     ),
     "answer_bytes": (
         "answers_waiting_bytes",
@@ -93,6 +108,7 @@ class StatusCollector(Collector):
             yield family
         yield from _of_repository(seen)
         yield from _of_replicas(seen.status.replicas)
+        yield from _of_tables(seen.status.tables)
         if seen.metadata is not None:
             yield from _of_cluster(seen, seen.metadata)
 
@@ -149,7 +165,8 @@ def _of_disk(seen: Observed) -> Iterator[Metric]:
 
 def _of_queues(status: NodeStatus) -> Iterator[Metric]:
     for key, (name, text) in _WAITING.items():
-        yield _gauge(name, text, status.waiting[key])
+        if key in status.waiting:
+            yield _gauge(name, text, status.waiting[key])
     peers = [({"peer": str(each.node)}, each) for each in status.peers]
     yield _gauges(
         "peer_connected",
@@ -208,6 +225,30 @@ def _of_replicas(replicas: Iterable[ReplicaStatus]) -> Iterator[Metric]:
     yield _by_log("log_appends_waiting", text, waiting)
     text = "Last committed position of the log that the node knows."
     yield _by_log("log_committed_position", text, ends, total=max)
+
+
+def _of_tables(tables: Iterable[HostedStatus]) -> Iterator[Metric]:
+    kinds: Counter[tuple[str, str]] = Counter()
+    lags: Counter[str] = Counter()
+    files: Counter[str] = Counter()
+    memory: Counter[str] = Counter()
+    for each in tables:
+        kinds["yes" if each.joined else "no", each.state] += 1
+        lags[each.name] += each.behind
+        files[each.name] += each.file_bytes
+        memory[each.name] += each.memory_bytes
+    yield _gauges(
+        "tables",
+        "Tables that the node keeps; joined if it has all of the table.",
+        ["joined", "state"],
+        [({"joined": j, "state": s}, count) for (j, s), count in sorted(kinds.items())],
+    )
+    for name, text, values in (
+        ("lag_records", "Committed records that the node has not applied.", lags),
+        ("file_bytes", "Bytes of the files of the table on the node.", files),
+        ("memory_bytes", "Bytes of the table that are in memory only.", memory),
+    ):
+        yield _by(f"table_{name}", text, values, label="table")
 
 
 def _of_cluster(seen: Observed, metadata: Metadata) -> Iterator[Metric]:
@@ -286,10 +327,21 @@ def _by_log(
     values: Mapping[str, int],
     total: Callable[[Iterable[int]], int] = sum,
 ) -> GaugeMetricFamily:
-    """Return a gauge for each of the first logs, and one for all others."""
+    return _by(name, text, values, total, label="log")
+
+
+def _by(
+    name: str,
+    text: str,
+    values: Mapping[str, int],
+    total: Callable[[Iterable[int]], int] = sum,
+    *,
+    label: str,
+) -> GaugeMetricFamily:
+    """Return a gauge for each of the first logs or tables, and one for all others."""
     named = sorted(filter(None, values))
-    rows = [({"log": log}, values[log]) for log in named[:LOGS_SHOWN]]
+    rows = [({label: each}, values[each]) for each in named[:LOGS_SHOWN]]
     # A replica of which the node was told nothing yet has no log.
     if rest := [*named[LOGS_SHOWN:], *({""} & values.keys())]:
-        rows.append(({"log": ""}, total(values[log] for log in rest)))
-    return _gauges(name, text, ["log"], rows)
+        rows.append(({label: ""}, total(values[each] for each in rest)))
+    return _gauges(name, text, [label], rows)

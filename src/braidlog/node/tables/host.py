@@ -39,6 +39,8 @@ from braidlog.errors import (
 from braidlog.metarepo.events import Event
 from braidlog.metarepo.machine.tables import pin_name
 from braidlog.node.metrics.event_log import tell
+from braidlog.node.metrics.status import HostedStatus
+from braidlog.node.tables.counters import TableCounters
 from braidlog.node.tables.engine import Engine, HostedTable, LogPiece
 from braidlog.node.tables.feed import Feed
 from braidlog.node.tables.questions import Questions
@@ -48,9 +50,12 @@ from braidlog.node.tables.worker import Worker
 from braidlog.wire.commands import ChangeTables, CursorChange, SetCursor, SettleHost
 from braidlog.wire.tables import IndexInfo, IndexStatus, SettleIndex, TableInfo
 
-__all__ = ["HostParts", "HostState", "HostedStatus", "TableHost"]
+__all__ = ["HostParts", "HostState", "TableHost"]
 
 _log = logging.getLogger(__name__)
+
+_MERGES = 8
+"""Merges of a table in a row, before what is due to it otherwise."""
 
 
 class HostState(Enum):
@@ -65,23 +70,6 @@ class HostState(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class HostedStatus:
-    """A table as this node has it, to look at."""
-
-    table: str
-    name: str
-    state: str
-    applied: int
-    flushed: int
-    behind: int
-    """Records that are committed, as far as is known here, and not applied."""
-    copied_bytes: int
-    joined: bool
-    why: str
-    """What went wrong last; empty if nothing did, or it is over."""
-
-
-@dataclass(frozen=True, slots=True)
 class HostParts:
     """What all tables of a node share."""
 
@@ -91,9 +79,13 @@ class HostParts:
     """For what is over soon: applying, reading."""
     slow: Worker
     """For what takes long: files, and indexes."""
+    building: asyncio.Semaphore
+    merging: asyncio.Semaphore
+    """Builds and merges leave threads for flushes, opens and copies."""
     questions: Questions
     feed: Feed
     settings: TableSettings
+    counters: TableCounters
     share: Callable[[], float]
     """Draws a number in 0..1."""
     advanced: Callable[[bytes], None]
@@ -127,6 +119,7 @@ class TableHost:
         self._goal = 0
         """What it has to have applied before it serves."""
         self._copying: TableCopy | None = None
+        self._figures: dict[str, int | str] = {}
         self._damaged = False
         """Whether what is here is to be replaced by a copy."""
 
@@ -167,18 +160,26 @@ class TableHost:
         end = 0
         with contextlib.suppress(LogError):
             end = self._parts.feed.end(self.info.log)
-        table = self._table
+        log, table = "", self._table
+        with contextlib.suppress(LogError):
+            log = self._parts.feed.routes.log(self.info.log).name
         return HostedStatus(
             table=self.info.table.hex(),
             name=self.info.name,
+            log=log,
             state=self.state.value,
             applied=self.applied,
             flushed=table.flushed if table is not None else 0,
             behind=max(0, end - self.applied),
+            file_bytes=self._figure("file_bytes"),
+            memory_bytes=self._figure("memory_bytes"),
             copied_bytes=self._copying.copied_bytes if self._copying else 0,
             joined=self.joined,
             why=self.why,
         )
+
+    def _figure(self, name: str) -> int:
+        return int(self._figures.get(name, 0))
 
     # --- life
 
@@ -243,6 +244,7 @@ class TableHost:
 
     async def _let_go(self) -> None:
         table, self._table = self._table, None
+        self._figures = {}
         if table is not None:
             self._parts.advanced(self.info.table)
             await self._parts.slow.run(table.close)
@@ -311,6 +313,8 @@ class TableHost:
             except LogError as error:
                 last = error
                 continue
+            parts.counters.table_copies += 1
+            parts.counters.table_copied_bytes += copied.bytes
             self._tell(
                 "table_copied",
                 f"table {self.info.name!r} was copied from node {source}: "
@@ -331,6 +335,7 @@ class TableHost:
         What is here stays until the copy is whole.
         """
         self._enter(HostState.DAMAGED, cause.message)
+        self._parts.counters.table_damages += 1
         self._tell(
             "table_damaged",
             f"table {self.info.name!r} cannot be read on this node: {cause.message}",
@@ -362,14 +367,15 @@ class TableHost:
     async def _watch_broken(self, broken: asyncio.Future[None]) -> None:
         await broken
 
-    async def _work(self, call: Callable[[], object]) -> None:
+    async def _work(self, call: Callable[[], object]) -> object:
         """Make a call that takes long and may find damage."""
         try:
-            await self._parts.slow.run(call)
+            return await self._parts.slow.run(call)
         except CorruptionError as error:
             if self._is_replaceable:
                 raise _BrokenError(error) from error
             self.why = error.message
+        return None
 
     async def _follow(self) -> None:
         table, parts = self._open_table, self._parts
@@ -442,7 +448,8 @@ class TableHost:
                 if table.is_full or loop.time() - flushed_at >= settings.flush_s:
                     flushed_at = loop.time()
                     await self._flush()
-                await self._work(table.merge)
+                await self._merge()
+                self._figures = await self._parts.worker.run(table.stats)
                 if self.state is HostState.SERVING and not self.joined:
                     # What was said before it was copied may have come late.
                     await self._settle(joined=True)
@@ -450,6 +457,14 @@ class TableHost:
                 self._wait_for_room(error)
             else:
                 self.why = ""
+
+    async def _merge(self) -> None:
+        """Merge what has to be, a few times at most."""
+        parts, table = self._parts, self._open_table
+        for _ in range(_MERGES):
+            async with parts.merging:
+                if not await self._work(table.merge):
+                    return
 
     async def _flush(self) -> None:
         """Write what is in memory, and let the log go on."""
@@ -491,8 +506,11 @@ class TableHost:
                 del known[tree]
             for tree, index in wanted.items():
                 if tree not in known:
-                    await self._work(partial(table.attach, index))
                     known[tree] = index
+                    try:
+                        await self._work(partial(table.attach, index))
+                    except InvalidArgumentError as error:
+                        await self._settle_index(index, error.message)
             for index in wanted.values():
                 await self._build_one(index)
             parts.advanced(self.info.table)
@@ -507,17 +525,24 @@ class TableHost:
             )
             return stays and self.state is not HostState.CLOSED
 
-        settled = SettleIndex(self.info.table, index.tree, True)
+        reason = ""
         try:
             build = partial(self._open_table.build, index.tree, goes_on)
-            if not await self._parts.slow.run(build):
-                return
+            async with self._parts.building:
+                if not await self._parts.slow.run(build):
+                    return
+        except NotFoundError:
+            return  # It could not begin, and is aborted.
         except CorruptionError as error:
             raise _BrokenError(error) from error
         except InvalidArgumentError as error:
             reason = error.message
-            settled = SettleIndex(self.info.table, index.tree, False, reason)
+        await self._settle_index(index, reason)
+
+    async def _settle_index(self, index: IndexInfo, reason: str) -> None:
+        """Say that an index is built or, with a reason, that it cannot be."""
         if index.status is IndexStatus.BUILDING:
+            settled = SettleIndex(self.info.table, index.tree, not reason, reason)
             await self._say(ChangeTables((settled,)))
 
     async def _say(self, command: ChangeTables) -> None:

@@ -16,7 +16,8 @@ from collections.abc import Callable
 from functools import partial
 
 from braidlog.errors import LogError, NotReadyError
-from braidlog.node.tables.host import HostedStatus, HostParts, TableHost
+from braidlog.node.metrics.status import HostedStatus
+from braidlog.node.tables.host import HostParts, TableHost
 from braidlog.node.tables.view import CatalogView
 from braidlog.wire.tables import TableInfo
 

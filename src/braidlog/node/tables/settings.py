@@ -44,4 +44,6 @@ class TableSettings:
     """Positions of one table that are kept readable."""
     lease_max_s: float = 120.0
     workers: int = 2
-    """Threads that apply, read and write tables."""
+    """Threads that apply and read tables."""
+    slow_workers: int = 4
+    """Threads that write, copy and open them: one may merge, and one build."""

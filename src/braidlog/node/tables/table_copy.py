@@ -71,7 +71,10 @@ class TableCopy:
             LogError: it could not be done; what was copied is used by the next attempt.
         """
         lease_ms = int(self._settings.pin_s * 1000)
-        answer, _ = await self._questions.node(source, PinRuns(self._table, lease_ms))
+        # The other host reads the runs that it has no checksums of yet.
+        answer, _ = await self._questions.node(
+            source, PinRuns(self._table, lease_ms), within=self._settings.pin_s
+        )
         pinned = _expected(answer, PinnedRuns)
         try:
             run, files = self._worker.run, self._files

@@ -22,12 +22,14 @@ from braidlog.errors import (
     NotReadyError,
     TooLargeError,
 )
+from braidlog.node.metrics.status import HostedStatus
 from braidlog.node.peers.links import Peers
 from braidlog.node.repository.route import RepositoryRoute
 from braidlog.node.requests.forwarding import Execution
+from braidlog.node.tables.counters import TableCounters
 from braidlog.node.tables.engine import Engine, FoundRows, HostedTable, ScanBounds
 from braidlog.node.tables.feed import Feed
-from braidlog.node.tables.host import HostedStatus, HostParts, TableHost
+from braidlog.node.tables.host import HostParts, TableHost
 from braidlog.node.tables.hosts import Hosts
 from braidlog.node.tables.leases import Leases
 from braidlog.node.tables.questions import Questions
@@ -73,15 +75,6 @@ class TableWork:
     settings: TableSettings = field(default_factory=TableSettings)
 
 
-@dataclass(slots=True)
-class TableCounters:
-    """Totals since the start."""
-
-    table_reads: int = 0
-    table_rows: int = 0
-    table_bytes: int = 0
-
-
 class Tables:
     """Keeps tables and answers from them."""
 
@@ -107,6 +100,7 @@ class Tables:
         self._work = work
         self._settings = settings
         self._worker = work.worker
+        self.counters = TableCounters()
         self._view = CatalogView(route, peers, questions)
         self._feed = Feed(route.node, self._view, questions, read, share)
         self._waiters = Waiters(settings, connections)
@@ -118,9 +112,12 @@ class Tables:
                 engine=work.engine,
                 worker=work.worker,
                 slow=work.slow,
+                building=asyncio.Semaphore(1),
+                merging=asyncio.Semaphore(1),
                 questions=questions,
                 feed=self._feed,
                 settings=settings,
+                counters=self.counters,
                 share=share,
                 advanced=self._advanced,
             ),
@@ -128,7 +125,6 @@ class Tables:
             self._closed,
         )
         self._answers: set[asyncio.Task[None]] = set()
-        self.counters = TableCounters()
 
     # --- life
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from braidlog.node.metrics.latency import BOUNDS_S, Durable, Histogram
+from braidlog.node.metrics.status import HostedStatus
 from braidlog.node.metrics.status_collector import LOGS_SHOWN
 from unit.node.observed import (
     NOW_S,
@@ -123,3 +124,34 @@ def test_a_turn_counts_once_when_all_it_wrote_is_durable() -> None:
         durable.wrote(ticket)
     durable.synced(5000)
     assert sum(histogram.counts) == 3 + 1024
+
+
+def hosted(name: str, **changes: object) -> HostedStatus:
+    plain: dict[str, object] = {
+        "table": "00",
+        "name": name,
+        "log": "orders",
+        "state": "serving",
+        "applied": 90,
+        "flushed": 50,
+        "behind": 10,
+        "file_bytes": 1000,
+        "memory_bytes": 20,
+        "copied_bytes": 0,
+        "joined": True,
+        "why": "",
+    }
+    return HostedStatus(**(plain | changes))  # type: ignore[arg-type]
+
+
+def test_tables_that_the_node_keeps() -> None:
+    tables = (hosted("stock"), hosted("goods", joined=False, state="copying"))
+    found = series(observed(status=status(tables=tables)))
+    assert found['braidlog_tables{joined="yes",state="serving"}'] == 1
+    assert found['braidlog_tables{joined="no",state="copying"}'] == 1
+    assert found['braidlog_table_lag_records{table="stock"}'] == 10
+    assert found['braidlog_table_file_bytes{table="goods"}'] == 1000
+    assert found['braidlog_table_memory_bytes{table="goods"}'] == 20
+    many = tuple(hosted(f"table-{number:04}") for number in range(LOGS_SHOWN + 5))
+    found = series(observed(status=status(tables=many)))
+    assert found['braidlog_table_lag_records{table=""}'] == 50

@@ -12,11 +12,11 @@ from pathlib import Path
 from sim.tables.engine import MemoryEngine, TableDisk
 
 import braidlog
-from braidlog.client import AsyncClient, AsyncClusterLog
+from braidlog.client import AsyncClient, AsyncClusterLog, ClientSettings
 from braidlog.client.batches import NativeCodec
 from braidlog.client.connection.cluster import Cluster
 from braidlog.node.config import NodeConfig, parse
-from braidlog.node.server import NodeServer
+from braidlog.node.server import NodeServer, native_tables
 from braidlog.node.tables.host import HostState
 from braidlog.node.tables.settings import TableSettings
 from braidlog.node.tables.tables import Tables, TableWork
@@ -46,11 +46,21 @@ class Node:
     task: asyncio.Task[None] | None = None
     stop: asyncio.Event = field(default_factory=asyncio.Event)
     engine: MemoryEngine | None = None
+    native: bool = False
+
+    @property
+    def directory(self) -> Path:
+        """Of the tables of the native engine."""
+        return Path(self.config.node.data) / "tables"
+
+    def _work(self) -> TableWork:
+        if self.native:
+            return native_tables(self.directory, self.settings)
+        self.engine = MemoryEngine(self.disk)
+        return TableWork(self.engine, InlineWorker(), InlineWorker(), self.settings)
 
     async def start(self) -> None:
-        self.engine = MemoryEngine(self.disk)
-        work = TableWork(self.engine, InlineWorker(), InlineWorker(), self.settings)
-        self.server = NodeServer(self.config, tables=work)
+        self.server = NodeServer(self.config, tables=self._work())
         await self.server.__aenter__()
         self.stop = asyncio.Event()
         self.task = asyncio.create_task(self.server.serve(self.stop))
@@ -143,19 +153,24 @@ def config(directory: Path, number: int, addresses: Sequence[str]) -> NodeConfig
 
 @asynccontextmanager
 async def running(
-    directory: Path, number: int, settings: TableSettings = SETTINGS
+    directory: Path,
+    number: int,
+    settings: TableSettings = SETTINGS,
+    *,
+    native: bool = False,
+    client: ClientSettings | None = None,
 ) -> AsyncIterator[Nodes]:
     addresses = [f"127.0.0.1:{port}" for port in free_ports(number)]
     nodes = {
-        each: Node(config(directory, each, addresses), settings=settings)
+        each: Node(config(directory, each, addresses), settings=settings, native=native)
         for each in range(1, number + 1)
     }
     try:
         await asyncio.gather(*(node.start() for node in nodes.values()))
-        async with braidlog.connect_async(addresses) as client:
-            while len(await client.nodes()) < number:  # noqa: ASYNC110
+        async with braidlog.connect_async(addresses, settings=client) as connected:
+            while len(await connected.nodes()) < number:  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
-            yield Nodes(nodes, client)
+            yield Nodes(nodes, connected)
     finally:
         await asyncio.gather(*(node.end() for node in nodes.values()))
         # Links close when the other side has read the goodbye.

@@ -12,13 +12,14 @@ from sim.tables.engine import REFUSED, TableDisk
 
 from braidlog.client import AsyncClusterLog
 from braidlog.errors import (
-    InvalidArgumentError,
     LogError,
     NotReadyError,
+    OlderNodesError,
     TooLargeError,
     TrimmedError,
     UnauthorizedError,
 )
+from braidlog.node.server import NodeServer, open_store
 from braidlog.wire.rows import GetRows, GetTable, PinRuns, ScanRows, TableStatus
 from braidlog.wire.tables import CreateIndex, DropIndex, DropTable, IndexStatus
 from unit.node.tables.cluster import SETTINGS, Nodes, identity, running, serving, until
@@ -324,13 +325,13 @@ async def test_without_the_feature_on_all_nodes_there_is_no_table(
     async with running(tmp_path, 1) as nodes:
         node = nodes.nodes[1]
         await node.end()
-        from braidlog.node.server import NodeServer
-
-        async with NodeServer(node.config) as server:
+        # With a store of its own a node keeps no tables unless it is told how.
+        store = open_store(node.config)
+        async with NodeServer(node.config, store=store) as server:
             stop = asyncio.Event()
             task = asyncio.create_task(server.serve(stop))
             log = await nodes.client.create_log("log")
-            with pytest.raises(InvalidArgumentError, match="does not know tables"):
+            with pytest.raises(OlderNodesError, match="does not know tables"):
                 await nodes.create(log, "stock", 1)
             stop.set()
             await task

@@ -32,6 +32,9 @@ const LOOK_RECORDS: u64 = 4096;
 /// Bytes of the log that a built index applies by itself at a time.
 const PIECE_BYTES: usize = 4 << 20;
 
+/// Positions of which a built index gets what the primary tree has at a time.
+const OWN_POSITIONS: u64 = 64 << 10;
+
 /// What stands beside the chunks of a building: everything up to a key is there.
 struct Mark {
     key: Vec<u8>,
@@ -58,7 +61,7 @@ impl Mark {
 }
 
 impl Table {
-    /// Begin to build an index, and keep what its building needs. Its base is the position of the table now, whatever the definition says.
+    /// Begin to build an index, and keep what its building needs. Its base is the position of the primary tree now, whatever the definition says.
     ///
     /// This comes before the catalog has the index: a base that nobody holds may be gone when the building begins.
     ///
@@ -70,7 +73,7 @@ impl Table {
         definition: &IndexDefinition,
         cache: &Arc<RunCache>,
     ) -> Result<Arc<Index>> {
-        // The position stays while this is held, and no floor is above it.
+        // The position of the primary tree stays while this is held, and its floor is not above it.
         let _alone = self.following.lock();
         let mut building = self.building.lock();
         let indexes = self.indexes.load();
@@ -81,7 +84,8 @@ impl Table {
                 what: format!("index {:?} with this tree", definition.name),
             });
         }
-        let base = self.position();
+        // Not that of the table: after an open an index may have less, and the primary tree has no such position any more.
+        let base = self.primary.applied();
         let hold = self.primary.hold_ahead(base)?;
         let definition = IndexDefinition {
             base,
@@ -140,23 +144,103 @@ impl Table {
         stream: &StreamView,
         progress: &mut dyn FnMut(u64) -> bool,
     ) -> Result<()> {
-        let found = self
-            .building
-            .lock()
-            .iter()
-            .find(|index| index.id == tree)
-            .cloned();
-        let Some(index) = found else {
-            let is_built = self.indexes.load().iter().any(|index| index.id == tree);
-            return if is_built { Ok(()) } else { Err(missing(tree)) };
+        let Some(index) = self.to_be_built(tree)? else {
+            return Ok(());
         };
         if !index.is_built() {
             // After a crash the primary tree may have less than it had when the base was chosen.
             self.catch_up(view, stream, index.base.saturating_add(1))?;
             self.backfill(&index, progress)?;
         }
-        self.catch_up_index(&index, view, stream)?;
+        let mut place = Position::default();
+        self.catch_up_index(&index, |from, end| {
+            let mut extractor = Extractor::new(vec![index.spec.clone()]);
+            let batches = view.read(stream, from, end, PIECE_BYTES, &mut place)?;
+            let only = std::iter::once(index.as_ref());
+            let mut applier = Applier::new(&self.options.deletes, None, only, &mut extractor);
+            let mut last = from - 1;
+            for batch in &batches {
+                applier.batch(batch)?;
+                last = batch.next() - 1;
+            }
+            applier.apply(last)
+        })?;
         self.save_counters(true)
+    }
+
+    /// As [`Table::build_index`], without a log: what came behind the base is read from the primary tree, which keeps all of it for
+    /// the index. The base has to be flushed.
+    pub(super) fn build_index_of_itself(
+        &self,
+        tree: u128,
+        progress: &mut dyn FnMut(u64) -> bool,
+    ) -> Result<()> {
+        let Some(index) = self.to_be_built(tree)? else {
+            return Ok(());
+        };
+        if !index.is_built() {
+            self.backfill(&index, progress)?;
+        }
+        self.catch_up_index(&index, |from, end| {
+            if !progress(0) {
+                return Err(Error::Closed);
+            }
+            self.apply_own(&index, from, end)
+        })?;
+        self.save_counters(true)
+    }
+
+    /// An index that is being built; none if it is built already.
+    fn to_be_built(&self, tree: u128) -> Result<Option<Arc<Index>>> {
+        let building = self.building.lock();
+        let found = building.iter().find(|index| index.id == tree).cloned();
+        if found.is_none() && !self.indexes.load().iter().any(|index| index.id == tree) {
+            return Err(missing(tree));
+        }
+        Ok(found)
+    }
+
+    /// Give an index what the primary tree has of positions `from..end`, or of the first of them.
+    fn apply_own(&self, index: &Index, from: u64, end: u64) -> Result<()> {
+        let last = (end - 1).min(from.saturating_add(OWN_POSITIONS - 1));
+        let mut extractor = Extractor::new(vec![index.spec.clone()]);
+        let (mut piece, mut refused) = (Piece::new(), Vec::new());
+        let mut versions = self.primary.snapshot().versions_from(from);
+        while versions.advance()? {
+            let entry = versions.entry();
+            let position = entry.position;
+            let payload = entry.payload.filter(|_| (from..=last).contains(&position));
+            let Some(payload) = payload.map(Payload::decode).transpose()? else {
+                continue;
+            };
+            let Some(value) = payload.value else { continue };
+            let mut result = Ok(());
+            let take = |_, outcome: Outcome<'_>| match outcome {
+                Outcome::Key(key) => {
+                    let payload = Some(&[][..]);
+                    result = piece.push(&Entry {
+                        key,
+                        position,
+                        payload,
+                    });
+                }
+                Outcome::Absent => {}
+                Outcome::Refused(reason) => refused.push((position, reason)),
+            };
+            extractor.extract(entry.key, value, &payload.headers, take);
+            result?;
+        }
+        index.tree.apply(piece, last)?;
+        let mut counted = index.counted.lock();
+        if last > counted.position {
+            refused.sort_unstable();
+            refused.retain(|(position, _)| *position > counted.position);
+            for (position, reason) in &refused {
+                counted.refused.note(*position, reason);
+            }
+            counted.position = last;
+        }
+        Ok(())
     }
 
     /// Apply what the table had at the base of the index.
@@ -236,9 +320,13 @@ impl Table {
         Ok(())
     }
 
-    /// Let a built index apply what the log has behind its base, and then follow the log with the table.
-    fn catch_up_index(&self, index: &Arc<Index>, view: &View, stream: &StreamView) -> Result<()> {
-        let mut place = Position::default();
+    /// Let a built index have what came behind its base, and then follow the log with the table. `apply` gives it some of the
+    /// positions from one on, up to another (exclusive).
+    fn catch_up_index(
+        &self,
+        index: &Arc<Index>,
+        mut apply: impl FnMut(u64, u64) -> Result<()>,
+    ) -> Result<()> {
         loop {
             index.tree.check_wanted()?;
             let end = self.position() + 1;
@@ -260,16 +348,7 @@ impl Table {
                 self.indexes.store(Arc::new(indexes));
                 return Ok(());
             }
-            let mut extractor = Extractor::new(vec![index.spec.clone()]);
-            let batches = view.read(stream, from, end, PIECE_BYTES, &mut place)?;
-            let only = std::iter::once(index.as_ref());
-            let mut applier = Applier::new(&self.options.deletes, None, only, &mut extractor);
-            let mut last = from - 1;
-            for batch in &batches {
-                applier.batch(batch)?;
-                last = batch.next() - 1;
-            }
-            applier.apply(last)?;
+            apply(from, end)?;
             refuse(index, &index.refused())?;
             if index.tree.memory_bytes() >= CHUNK_BYTES {
                 index.tree.flush()?;

@@ -90,12 +90,12 @@ pub(super) struct IndexCounters {
 /// All of it, by tree.
 pub(super) type Saved = (Counters, BTreeMap<u128, IndexCounters>);
 
-pub(super) fn save(
-    vfs: &dyn Vfs,
-    dir: &Path,
-    table: u128,
-    (counters, indexes): &Saved,
-) -> Result<()> {
+pub(super) fn save(vfs: &dyn Vfs, dir: &Path, table: u128, saved: &Saved) -> Result<()> {
+    vfs.replace(&dir.join(COUNTERS), &encode(table, saved))
+}
+
+/// The content of the file.
+pub(super) fn encode(table: u128, (counters, indexes): &Saved) -> Vec<u8> {
     let mut out = Vec::new();
     out.put_u32(MAGIC);
     out.put_u32(FORMAT);
@@ -113,7 +113,7 @@ pub(super) fn save(
     }
     let checksum = crc32c::crc32c(&out);
     out.put_u32(checksum);
-    vfs.replace(&dir.join(COUNTERS), &out)
+    out
 }
 
 /// What was saved; nothing if it never was.

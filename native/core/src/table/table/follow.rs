@@ -1,5 +1,6 @@
 //! Applying the log.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::counters::{Counters, IndexCounters, Refusals};
@@ -92,9 +93,18 @@ impl<'a> Applier<'a> {
     pub(super) fn batch(&mut self, batch: &BatchRef) -> Result<()> {
         let view =
             BatchView::parse_verified(batch.bytes()).map_err(|error| damaged(batch, error))?;
+        self.records(&view, batch.begin..batch.end, batch.first())
+    }
+
+    /// Take in some records of a batch, of which the first is at a position.
+    pub(super) fn records(
+        &mut self,
+        view: &BatchView<'_>,
+        records: Range<u32>,
+        first: u64,
+    ) -> Result<()> {
         let is_lost = view.head().is_hole();
-        for index in batch.begin..batch.end {
-            let position = batch.llsn + u64::from(index);
+        for (position, index) in (first..).zip(records) {
             let Some(record) = view.record(index) else {
                 continue;
             };
@@ -261,6 +271,12 @@ impl Table {
         }
     }
 
+    /// Up to where everything is counted: of that nothing may be left out either.
+    pub(super) fn counted(&self, indexes: &[Arc<Index>]) -> u64 {
+        let of_indexes = indexes.iter().map(|index| index.counted.lock().position);
+        of_indexes.fold(self.counters.lock().position, u64::min)
+    }
+
     /// As [`Table::follow`], for one who holds `following`.
     pub(super) fn follow_by(
         &self,
@@ -269,11 +285,9 @@ impl Table {
         stream: &StreamView,
         end: u64,
     ) -> Result<Followed> {
-        // Of what was counted nothing may be left out either.
         let position = self.position();
         let indexes = self.indexes.load_full();
-        let of_indexes = indexes.iter().map(|index| index.counted.lock().position);
-        let counted = of_indexes.fold(self.counters.lock().position, u64::min);
+        let counted = self.counted(&indexes);
         // An index that was not saved may have counted what the log does not have any more.
         let range = stream.range();
         let from = (position.min(counted) + 1).max(range.first.min(position + 1));
@@ -315,7 +329,7 @@ pub(super) struct Following {
 
 impl Following {
     /// For these indexes, made anew only if they are others than the last time.
-    fn extractor(&mut self, indexes: &[Arc<Index>]) -> &mut Extractor {
+    pub(super) fn extractor(&mut self, indexes: &[Arc<Index>]) -> &mut Extractor {
         let is_same = |extractor: &Extractor| {
             let specs = indexes.iter().map(|index| &index.spec);
             specs.eq(extractor.specs())

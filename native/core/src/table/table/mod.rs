@@ -39,6 +39,7 @@ mod build;
 mod counters;
 mod follow;
 mod follower;
+mod hosted;
 mod open;
 mod orphans;
 mod payload;
@@ -54,6 +55,9 @@ pub use backup::{TableRestore, counters_of};
 pub use counters::{Counters, Refusals};
 pub use follow::Followed;
 pub use follower::{FollowedLog, TableFollower};
+pub use hosted::{
+    Bounds, FoundRows, HostedTable, LogSpan, PinnedContent, PinnedFile, PinnedTable, TableLease,
+};
 pub use open::{IndexDefinition, TableDefinition};
 pub use orphans::collect_orphans;
 pub use payload::{Headers, Payload, encode as encode_payload};

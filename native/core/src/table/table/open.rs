@@ -342,7 +342,8 @@ fn open_tree(
     }
 }
 
-fn has_runs(vfs: &dyn Vfs, dir: &Path) -> Result<bool> {
+/// Whether a directory has files of runs.
+pub(super) fn has_runs(vfs: &dyn Vfs, dir: &Path) -> Result<bool> {
     if !vfs.exists(dir)? {
         return Ok(false);
     }

@@ -45,7 +45,8 @@ fn identity(name: &str) -> Option<u128> {
         .flatten()
 }
 
-fn collect(vfs: &dyn Vfs, dir: &Path, is_known: impl Fn(u128) -> bool) -> Result<u64> {
+/// Remove directories in one that are named by an identity which is not known.
+pub(super) fn collect(vfs: &dyn Vfs, dir: &Path, is_known: impl Fn(u128) -> bool) -> Result<u64> {
     let mut trash = Vec::new();
     let mut is_renamed = false;
     for name in vfs.list(dir)? {

@@ -71,19 +71,34 @@ impl Table {
 
     /// The table as of its position.
     pub fn snapshot(&self) -> Result<TableSnapshot> {
+        self.snapshot_with(|indexes| indexes.to_vec())
+    }
+
+    /// The table with some of its indexes only, as of the position of these.
+    pub(super) fn snapshot_with(
+        &self,
+        choose: impl Fn(&[Arc<Index>]) -> Vec<Arc<Index>>,
+    ) -> Result<TableSnapshot> {
         (0..ATTEMPTS)
-            .find_map(|_| self.snapshot_once())
+            .find_map(|_| self.snapshot_of(choose(&self.indexes.load_full())))
             .ok_or_else(|| Error::Failed {
                 reason: "the trees of the table changed each time that they were looked at".into(),
             })
     }
 
-    /// The same, unless the trees have no position in common: between two looks something may be applied and flushed.
+    /// The table as of its position, unless the trees have none in common.
     pub(super) fn snapshot_once(&self) -> Option<TableSnapshot> {
-        let indexes = self.indexes.load_full();
+        self.snapshot_of(self.indexes.load().to_vec())
+    }
+
+    /// The same with these indexes: between two looks something may be applied and flushed.
+    fn snapshot_of(&self, indexes: Vec<Arc<Index>>) -> Option<TableSnapshot> {
         let indexes: Vec<_> = indexes
-            .iter()
-            .map(|index| (Arc::clone(index), index.tree.snapshot()))
+            .into_iter()
+            .map(|index| {
+                let snapshot = index.tree.snapshot();
+                (index, snapshot)
+            })
             .collect();
         let primary = self.primary.snapshot();
         let of_indexes = indexes.iter().map(|(_, snapshot)| snapshot.position());

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::merge::{Merge, Source};
 use super::retain::{Tombstones, Visible};
-use super::version::{has_keys, lower};
+use super::version::{TreeVersion, has_keys, lower};
 use super::view::State;
 use crate::error::{Error, Result};
 use crate::table::entry::{Direction, Entries, Entry};
@@ -142,6 +142,7 @@ impl Snapshot {
             end: end.map(<[u8]>::to_vec),
             direction,
             ranges,
+            from: 0,
             current: None,
         }
     }
@@ -166,6 +167,18 @@ impl Snapshot {
         bytes.sum()
     }
 
+    /// Every version of each key that is still there, without runs that have none from position `from` on. Others may be
+    /// among them.
+    pub(in crate::table) fn versions_from(&self, from: u64) -> Versions {
+        let versions = self.versions(None, None, Direction::Forward);
+        Versions { from, ..versions }
+    }
+
+    /// The version that lists its runs.
+    pub(in crate::table) fn version(&self) -> &TreeVersion {
+        &self.state.view.version
+    }
+
     /// First keys of the ranges, and about how many bytes of files each has: where to divide a scan.
     pub fn ranges(&self) -> impl Iterator<Item = (&[u8], u64)> {
         self.state.view.ranges.iter().map(|range| {
@@ -186,6 +199,8 @@ pub struct Versions {
     direction: Direction,
     /// Those to come.
     ranges: Range<usize>,
+    /// Runs without positions from here on are left out.
+    from: u64,
     current: Option<Merge<Source>>,
 }
 
@@ -205,7 +220,8 @@ impl Entries for Versions {
                 return Ok(false);
             };
             let (begin, end) = (&self.begin, self.end.as_deref());
-            self.current = Some(self.state.merge(range, begin, end, self.direction));
+            let merge = &self.state;
+            self.current = Some(merge.merge(range, begin, end, self.direction, self.from));
         }
     }
 

@@ -210,20 +210,22 @@ impl State {
         self.active.bytes() + sealed
     }
 
-    /// All entries of a range with keys in `begin..end`, from memory and from runs.
+    /// All entries of a range with keys in `begin..end`, from memory and from runs that have positions from `from` on.
     pub fn merge(
         &self,
         range: usize,
         begin: &[u8],
         end: Option<&[u8]>,
         direction: Direction,
+        from: u64,
     ) -> Merge<Source> {
         let range = &self.view.ranges[range];
         let (begin, end) = (begin.max(&range.begin), lower(end, range.end.as_deref()));
         let sealed = self.sealed.iter().map(|sealed| &sealed.level);
         let levels = [&self.active].into_iter().chain(sealed);
         let memory = levels.flat_map(|level| level.sources(begin, end, direction));
-        let slices = range.slices.iter();
+        let has_some = |slice: &&OpenSlice| slice.run.info().position_max >= from;
+        let slices = range.slices.iter().filter(has_some);
         let runs = slices.filter_map(|slice| slice.source(begin, end, direction));
         Merge::new(memory.map(Source::Memory).chain(runs).collect(), direction)
     }

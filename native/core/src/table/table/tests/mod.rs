@@ -6,6 +6,7 @@ mod counting;
 mod crash;
 mod files;
 mod following;
+mod hosted;
 mod model;
 mod payloads;
 mod reading;

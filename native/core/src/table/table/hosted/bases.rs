@@ -1,0 +1,120 @@
+//! Where the indexes of a hosted table begin: the file `BASES`.
+//!
+//! ```text
+//!  0  u32   magic "BRTB"      4  u32  format version (1)
+//!  8  u128  table id
+//! 24  u32   indexes, each: u128 tree id, u64 base
+//! ..  u32   CRC32C of everything before
+//! ```
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use crate::codec::{Put, Take};
+use crate::error::{Error, Result};
+use crate::vfs::Vfs;
+
+/// Name of the file.
+pub(super) const BASES: &str = "BASES";
+
+const MAGIC: u32 = u32::from_le_bytes(*b"BRTB");
+const FORMAT: u32 = 1;
+const BYTES_MAX: u64 = 1 << 20;
+
+/// The base of each index, by its tree.
+pub(super) type Bases = BTreeMap<u128, u64>;
+
+pub(super) fn encode(table: u128, bases: &Bases) -> Vec<u8> {
+    let mut out = Vec::new();
+    out.put_u32(MAGIC);
+    out.put_u32(FORMAT);
+    out.put_u128(table);
+    out.put_u32(bases.len() as u32);
+    for (tree, base) in bases {
+        out.put_u128(*tree);
+        out.put_u64(*base);
+    }
+    let checksum = crc32c::crc32c(&out);
+    out.put_u32(checksum);
+    out
+}
+
+pub(super) fn save(vfs: &dyn Vfs, dir: &Path, table: u128, bases: &Bases) -> Result<()> {
+    vfs.replace(&dir.join(BASES), &encode(table, bases))
+}
+
+/// What was saved; nothing if it never was.
+pub(super) fn load(vfs: &dyn Vfs, dir: &Path, table: u128) -> Result<Option<Bases>> {
+    let path = dir.join(BASES);
+    if !vfs.exists(&path)? {
+        return Ok(None);
+    }
+    let bytes = vfs.read(&path, BYTES_MAX)?;
+    decode(&path, table, &bytes).map(Some)
+}
+
+fn decode(path: &Path, table: u128, bytes: &[u8]) -> Result<Bases> {
+    let corrupt = |reason: String| Error::corrupt(path, 0, reason);
+    let Some((body, checksum)) = bytes.split_last_chunk::<4>() else {
+        return Err(corrupt("shorter than its checksum".into()));
+    };
+    if *checksum != crc32c::crc32c(body).to_le_bytes() {
+        return Err(corrupt("checksum does not match".into()));
+    }
+    let mut take = Take::new(BASES, body);
+    let (magic, found, id) = (take.u32()?, take.u32()?, take.u128()?);
+    if magic != MAGIC {
+        let (path, what) = (path.into(), "file of bases");
+        return Err(Error::Foreign { path, what });
+    }
+    if found > FORMAT {
+        return Err(Error::Newer {
+            path: path.into(),
+            what: "file of bases",
+            found,
+            supported: FORMAT,
+        });
+    }
+    if id != table {
+        return Err(Error::WrongIdentity {
+            path: path.into(),
+            what: "table",
+            found: format!("{id:032x}"),
+            expected: format!("{table:032x}"),
+        });
+    }
+    let mut bases = Bases::new();
+    let fill = || {
+        for _ in 0..take.count(24)? {
+            let tree = take.u128()?;
+            bases.insert(tree, take.u64()?);
+        }
+        take.finish()
+    };
+    fill().map_err(|error: Error| corrupt(error.to_string()))?;
+    Ok(bases)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_saved_is_loaded_and_nothing_else() {
+        let bases = Bases::from([(7, 0), (9, u64::MAX)]);
+        let bytes = encode(3, &bases);
+        let path = Path::new("BASES");
+        assert_eq!(decode(path, 3, &bytes).unwrap(), bases);
+        assert!(matches!(
+            decode(path, 4, &bytes),
+            Err(Error::WrongIdentity { .. })
+        ));
+        for at in 0..bytes.len() {
+            let mut damaged = bytes.clone();
+            damaged[at] ^= 1;
+            let found = decode(path, 3, &damaged);
+            assert!(matches!(found, Err(Error::Corruption { .. })), "byte {at}");
+            assert!(decode(path, 3, &bytes[..at]).is_err());
+        }
+    }
+}

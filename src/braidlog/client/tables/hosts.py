@@ -1,0 +1,314 @@
+"""Asking the hosts of a table, and keeping positions of it readable.
+
+*Theory of operation.* Any host that has all of a table answers. A question names the
+position that the answer has to be after; a host that is behind waits a little and then
+refuses, and the next one is asked. What nobody answers in time is an error, never an
+older answer.
+
+A read that names no position has to see what was acknowledged before it began. So it
+asks the leader where the log ends. Reads that begin while such a question is under way
+share the next one.
+
+*Invariants.* At most ``table_reads_max`` questions of a client are under way at a time.
+A position is kept by one host, and asked for again long before its lease ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, Self, TypeVar
+
+from braidlog.client.connection.attempts import first_of, shared
+from braidlog.client.connection.cluster import Cluster
+from braidlog.client.connection.routing import Routes
+from braidlog.client.retry import Verdict, verdict_of
+from braidlog.closable import AsyncClosable
+from braidlog.errors import (
+    BeyondEndError,
+    LogError,
+    NotFoundError,
+    RemoteProtocolError,
+    TrimmedError,
+    UnavailableError,
+)
+from braidlog.wire.messages import Message
+from braidlog.wire.rows import Rows, ScanRows
+from braidlog.wire.tables import TableInfo
+
+__all__ = ["Answered", "PositionLease", "TableCalls", "TableHosts"]
+
+T = TypeVar("T", bound=Message)
+
+_WAIT_MS: Final = 1000
+"""How long a host may wait for a position before the next one is asked."""
+_LEASE_S: Final = 15.0
+_RENEWALS: Final = 3
+"""How often a lease is asked for while it lasts."""
+_HINT: Final = (
+    "`braidlog cluster status` shows the hosts of the table; with `stale_ok=True` a "
+    "read takes what a host has"
+)
+
+Question = Callable[[TableInfo, int], Message]
+"""Makes the question to a host, of the table as it is now and how long it may wait."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """What a host said."""
+
+    node: int
+    message: Message
+    payload: memoryview
+
+    def of(self, kind: type[T]) -> T:
+        """Return the message.
+
+        Raises:
+            RemoteProtocolError: it is of another kind.
+        """
+        if not isinstance(self.message, kind):
+            what = type(self.message).__name__
+            raise RemoteProtocolError(f"{what} came instead of {kind.__name__}")
+        return self.message
+
+
+class TableCalls:
+    """What all tables of a client share."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        """Begin with no question."""
+        self.cluster = cluster
+        self.places = asyncio.Semaphore(cluster.settings.table_reads_max)
+        self._next: asyncio.Task[Routes] | None = None
+        self._running: asyncio.Task[Routes] | None = None
+
+    async def newest(self) -> Routes:
+        """Return the metadata as of some moment after this call began."""
+        self.cluster.check_open()
+        if self._next is None:
+            self._next = asyncio.create_task(self._ask())
+        return await shared(self._next, self.cluster.check_open)
+
+    async def _ask(self) -> Routes:
+        if self._running is not None:
+            await asyncio.wait([self._running])
+        # Whoever calls from here on begins after this question.
+        self._running, self._next = self._next, None
+        return await self.cluster.linearize()
+
+    async def close(self) -> None:
+        """End what is under way."""
+        tasks = [each for each in (self._running, self._next) if each is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class TableHosts:
+    """Asks the hosts of one table, whatever it is called by now."""
+
+    def __init__(self, calls: TableCalls, info: TableInfo) -> None:
+        """Bind to a table that is there."""
+        self.calls = calls
+        self.cluster = calls.cluster
+        self._info = info
+        self._liked = 0
+        """The host that answered last."""
+
+    @property
+    def known(self) -> TableInfo:
+        """The table as it was last seen."""
+        return self._info
+
+    def info(self, routes: Routes | None = None) -> TableInfo:
+        """Return the table as the metadata has it: renamed, emptied or rebuilt.
+
+        Raises:
+            NotFoundError: it was dropped.
+        """
+        before = self._info
+        tables = (routes or self.cluster.routes).metadata.tables
+        found = next((t for t in tables if t.table == before.table), None)
+        if found is None:
+            mine = (before.log, before.created, before.name)
+            same = (t for t in tables if (t.log, t.created, t.name) == mine)
+            found = next(same, None)
+        if found is None:
+            raise NotFoundError(f"table {before.name!r} was dropped")
+        self._info = found
+        return found
+
+    async def position(self, after: int | None, *, stale_ok: bool = False) -> int:
+        """Return the position that an answer has to be after.
+
+        Raises:
+            BeyondEndError: ``after`` is not in the log yet.
+        """
+        if after is None and stale_ok:
+            return 0
+        log = self.known.log
+        if after is not None and after <= self._end(self.cluster.routes, log):
+            return after
+        end = self._end(await self.calls.newest(), log)
+        if after is None:
+            return end
+        if after > end:
+            msg = f"position {after} is not written yet: the log ends at {end + 1}"
+            raise BeyondEndError(msg, next=end + 1)
+        return after
+
+    def _end(self, routes: Routes, log: bytes) -> int:
+        return routes.log(log).high_watermark
+
+    async def ask(
+        self,
+        question: Question,
+        *,
+        prefer: int = 0,
+        only: bytes = b"",
+        within: float | None = None,
+    ) -> Answered:
+        """Ask hosts until one answers; ``only`` this identity of the table.
+
+        Raises:
+            UnavailableError: no host that has all of the table answers in time.
+            NotFoundError: the table was dropped.
+            LogError: what a host says that another one would say too.
+        """
+        settings = self.cluster.settings
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + (settings.timeout_s if within is None else within)
+        backoff = self.cluster.backoff()
+        said: dict[int, LogError] = {}
+        self.cluster.check_open()
+        if self._is_news_needed():
+            await self.calls.newest()
+        while True:
+            await asyncio.sleep(backoff.pause(settings.share()))
+            info = self.info()
+            if only and info.table != only:
+                msg = f"table {info.name!r} was emptied or rebuilt"
+                raise TrimmedError(msg, first=info.begin)
+            left = max(0.0, deadline - loop.time())
+
+            async def tried(
+                node: int, info: TableInfo = info, left: float = left
+            ) -> Answered:
+                wait_ms = int(min(_WAIT_MS, 1000 * left))
+                attempt = min(left, settings.attempt_timeout_s + wait_ms / 1000)
+                try:
+                    return await self._ask(node, question(info, wait_ms), attempt)
+                except LogError as error:
+                    said[node] = error
+                    raise
+
+            attempts = [partial(tried, node) for node in self._order(info, prefer)]
+            try:
+                # One that hangs must not hold up what another one can answer.
+                answer = await first_of(attempts, settings.hedge_s)
+            except LogError as error:
+                self.cluster.check_open()
+                if verdict_of(error) is Verdict.FINAL:
+                    raise
+            else:
+                self._liked = answer.node
+                return answer
+            if loop.time() >= deadline:
+                raise self._refused(info, said)
+            with contextlib.suppress(LogError):
+                await self.cluster.refresh()
+
+    def _is_news_needed(self) -> bool:
+        """Whether what is known has no such table: it may be new."""
+        try:
+            self.info()
+        except NotFoundError:
+            return True
+        return False
+
+    async def _ask(self, node: int, message: Message, within: float) -> Answered:
+        async with self.calls.places:
+            answer, payload = await self.cluster.ask_node(node, message, within=within)
+        return Answered(node, answer, payload)
+
+    def _order(self, info: TableInfo, prefer: int) -> list[int]:
+        """Return the hosts that have all of it, the best first."""
+        alive = {node.node for node in self.cluster.routes.nodes if node.alive}
+        turn = int(self.cluster.settings.share() * len(info.joined or (0,)))
+        spread = [*info.joined[turn:], *info.joined[:turn]]
+        return sorted(
+            spread,
+            key=lambda node: (node != prefer, node not in alive, node != self._liked),
+        )
+
+    def _refused(self, info: TableInfo, said: dict[int, LogError]) -> UnavailableError:
+        why = "; ".join(f"node {n}: {error.message}" for n, error in said.items())
+        msg = f"no host of table {info.name!r} answers"
+        return UnavailableError(f"{msg}: {why}" if why else msg).advising(_HINT)
+
+    async def hold(self, at: int, after: int, prefer: int = 0) -> PositionLease:
+        """Keep a position readable, 0: what a host has that is after ``after``.
+
+        Raises:
+            TrimmedError: it is too long ago.
+            LogError: as `ask`.
+        """
+        table = self.info().table
+        answer = await self.ask(_keep(at, after), prefer=prefer, only=table)
+        position = answer.of(Rows).position
+        return PositionLease(self, table, position, answer.node)
+
+
+def _keep(at: int, after: int) -> Question:
+    """Make the question that reads nothing and keeps a position."""
+
+    def question(info: TableInfo, wait_ms: int) -> Message:
+        lease_ms = int(_LEASE_S * 1000)
+        return ScanRows(
+            info.table, b"", b"", b"", False, 1, 1, at, after, wait_ms, lease_ms
+        )
+
+    return question
+
+
+class PositionLease(AsyncClosable):
+    """A position that a host keeps readable, until this is closed."""
+
+    def __init__(
+        self, hosts: TableHosts, table: bytes, position: int, node: int
+    ) -> None:
+        """Ask for it again and again; `TableHosts.hold` has asked first."""
+        self._hosts = hosts
+        self.table = table
+        self.position = position
+        self.node = node
+        """The host that keeps it."""
+        self._task = asyncio.create_task(self._renew())
+
+    async def __aenter__(self) -> Self:
+        """Return this."""
+        return self
+
+    async def _renew(self) -> None:
+        question = _keep(self.position, self.position)
+        while True:
+            await asyncio.sleep(_LEASE_S / _RENEWALS)
+            # What cannot be kept is found out by whoever reads.
+            with contextlib.suppress(LogError):
+                answer = await self._hosts.ask(
+                    question,
+                    prefer=self.node,
+                    only=self.table,
+                    within=_LEASE_S / _RENEWALS,
+                )
+                self.node = answer.node
+
+    async def close(self) -> None:
+        """Ask for it no more. Idempotent."""
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)

@@ -1,0 +1,240 @@
+"""Reads of a table as of one position, put together from the answers of hosts.
+
+*Theory of operation.* An answer has a bound. If it is not all of a read, the rest is
+read at the position of the first answer, which a host keeps for that long. Where the
+position is gone already, nothing was passed on yet, and the read begins again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from braidlog import _native
+from braidlog.client.tables.catalog import index_of
+from braidlog.client.tables.hosts import Answered, PositionLease, TableHosts
+from braidlog.errors import (
+    CorruptionError,
+    InvalidArgumentError,
+    RemoteProtocolError,
+    TrimmedError,
+)
+from braidlog.wire.messages import Message
+from braidlog.wire.rows import GetRows, Rows, ScanRows
+from braidlog.wire.tables import TableInfo
+
+if TYPE_CHECKING:
+    from braidlog._native import Record
+
+__all__ = ["Found", "Page", "Wanted", "get_rows", "scan_pages"]
+
+KEYS_MAX: Final = 8192
+"""Keys of one question."""
+_ROWS_MAX: Final = 8192
+_BYTES_MAX: Final = 1 << 20
+_ATTEMPTS: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Rows that came together."""
+
+    positions: tuple[int, ...]
+    batch: memoryview
+
+    def records(self) -> list[Record]:
+        """Return the rows as records.
+
+        Raises:
+            RemoteProtocolError: they are none.
+        """
+        try:
+            return _native.rows_records(self.batch, self.positions)
+        except (CorruptionError, InvalidArgumentError) as error:
+            msg = f"rows of a table came that are none: {error.message}"
+            raise RemoteProtocolError(msg) from error
+
+
+@dataclass(slots=True)
+class Found:
+    """What keys were looked up with, as of one position."""
+
+    position: int = 0
+    pages: list[tuple[Page, list[int]]] = field(default_factory=list)
+    """With the numbers of the keys that each row is of."""
+
+    def records(self, count: int) -> list[Record | None]:
+        """Return a record, or None, for each of so many keys."""
+        found: list[Record | None] = [None] * count
+        for page, numbers in self.pages:
+            for number, record in zip(numbers, page.records(), strict=True):
+                found[number] = record
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which rows a scan is after; of an index, bounds are as it orders them."""
+
+    begin: bytes = b""
+    end: bytes | None = None
+    reverse: bool = False
+    limit: int | None = None
+    index: str = ""
+
+
+async def get_rows(
+    hosts: TableHosts, keys: Sequence[bytes], after: int, held: PositionLease | None
+) -> Found:
+    """Look keys up, all as of one position.
+
+    Raises:
+        LogError: as `TableHosts.ask`.
+    """
+    if held is not None:
+        return await _get_at(hosts, keys, held)
+    if not keys:
+        return Found()
+    if len(keys) <= KEYS_MAX:
+        answer = await hosts.ask(_get(keys, 0, after))
+        rows = answer.of(Rows)
+        if rows.looked >= len(keys):
+            found = Found(rows.position)
+            _add(found, answer, 0, len(keys))
+            return found
+    for attempt in range(_ATTEMPTS):
+        held = await hosts.hold(0, after)
+        async with held:
+            try:
+                return await _get_at(hosts, keys, held)
+            except TrimmedError:
+                if attempt == _ATTEMPTS - 1:
+                    raise
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _get(keys: Sequence[bytes], at: int, after: int):  # type: ignore[no-untyped-def]
+    def question(info: TableInfo, wait_ms: int) -> Message:
+        return GetRows(info.table, tuple(keys), at, after, wait_ms)
+
+    return question
+
+
+async def _get_at(
+    hosts: TableHosts, keys: Sequence[bytes], held: PositionLease
+) -> Found:
+    found, done, at = Found(held.position), 0, held.position
+    while done < len(keys):
+        part = keys[done : done + KEYS_MAX]
+        answer = await hosts.ask(_get(part, at, at), prefer=held.node, only=held.table)
+        done += _add(found, answer, done, len(part))
+    return found
+
+
+def _add(found: Found, answer: Answered, begin: int, asked: int) -> int:
+    """Take an answer in; return how many keys it is about."""
+    rows = answer.of(Rows)
+    looked, numbers = rows.looked, list(rows.found)
+    rising = sorted(set(numbers)) == numbers
+    if not (0 < looked <= asked and rising and len(numbers) == len(rows.positions)):
+        raise RemoteProtocolError("rows do not fit the keys that were asked for")
+    if numbers and numbers[-1] >= looked:
+        raise RemoteProtocolError("a row came of a key that was not looked up")
+    if numbers:
+        page = Page(rows.positions, answer.payload)
+        found.pages.append((page, [begin + number for number in numbers]))
+    return looked
+
+
+async def scan_pages(
+    hosts: TableHosts, wanted: Wanted, after: int, held: PositionLease | None
+) -> AsyncGenerator[Page, None]:
+    """Read rows in order, page by page, all as of one position.
+
+    Raises:
+        LogError: as `TableHosts.ask`.
+    """
+    if wanted.limit == 0:
+        return
+    if held is not None:
+        async with contextlib.aclosing(_pages_at(hosts, wanted, held)) as pages:
+            async for page in pages:
+                yield page
+        return
+    answer = await hosts.ask(_scan(wanted, wanted.limit, 0, after))
+    rows = answer.of(Rows)
+    first, rest = _cut(wanted, rows, answer)
+    if rest is None:
+        if first.positions:
+            yield first
+        return
+    try:
+        held = await hosts.hold(rows.position, rows.position, answer.node)
+    except TrimmedError:
+        # It went on meanwhile, and nothing was passed on yet.
+        held = await hosts.hold(0, after)
+        first, rest = Page((), memoryview(b"")), wanted
+    async with held:
+        if first.positions:
+            yield first
+        async with contextlib.aclosing(_pages_at(hosts, rest, held)) as pages:
+            async for page in pages:
+                yield page
+
+
+async def _pages_at(
+    hosts: TableHosts, wanted: Wanted, held: PositionLease
+) -> AsyncGenerator[Page, None]:
+    left: Wanted | None = wanted
+    at = held.position
+    while left is not None and left.limit != 0:
+        answer = await hosts.ask(
+            _scan(left, left.limit, at, at), prefer=held.node, only=held.table
+        )
+        page, left = _cut(left, answer.of(Rows), answer)
+        if page.positions:
+            yield page
+
+
+def _cut(wanted: Wanted, rows: Rows, answer: Answered) -> tuple[Page, Wanted | None]:
+    """Return the page of an answer, and what is still wanted behind it."""
+    count = len(rows.positions)
+    if wanted.limit is not None and count > wanted.limit:
+        raise RemoteProtocolError("more rows came than were asked for")
+    page = Page(rows.positions, answer.payload)
+    if rows.next is None:
+        return page, None
+    if not count:
+        raise RemoteProtocolError("a scan goes on, and no row came")
+    limit = None if wanted.limit is None else wanted.limit - count
+    if limit == 0:
+        return page, None
+    begin, end = wanted.begin, wanted.end
+    if wanted.reverse:
+        end = rows.next
+    else:
+        begin = rows.next
+    return page, Wanted(begin, end, wanted.reverse, limit, wanted.index)
+
+
+def _scan(wanted: Wanted, limit: int | None, at: int, after: int):  # type: ignore[no-untyped-def]
+    count = _ROWS_MAX if limit is None else min(limit, _ROWS_MAX)
+
+    def question(info: TableInfo, wait_ms: int) -> Message:
+        tree = index_of(info, wanted.index).tree if wanted.index else b""
+        return ScanRows(
+            info.table,
+            tree,
+            wanted.begin,
+            wanted.end,
+            wanted.reverse,
+            count,
+            _BYTES_MAX,
+            at,
+            after,
+            wait_ms,
+        )
+
+    return question
