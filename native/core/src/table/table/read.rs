@@ -71,7 +71,7 @@ impl Table {
 
     /// The table as of its position.
     pub fn snapshot(&self) -> Result<TableSnapshot> {
-        self.snapshot_with(|indexes| indexes.to_vec())
+        self.snapshot_with(<[Arc<Index>]>::to_vec)
     }
 
     /// The table with some of its indexes only, as of the position of these.

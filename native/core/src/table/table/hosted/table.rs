@@ -161,9 +161,8 @@ impl HostedTable {
     /// # Errors
     /// [`Error::Trimmed`] where some of it is gone, [`Error::BeyondEnd`] where it is not applied.
     pub fn lease(&self, position: u64) -> Result<TableLease> {
-        self.table
-            .hold(position)
-            .map(|_holds| TableLease { _holds })
+        let holds = self.table.hold(position)?;
+        Ok(TableLease { _holds: holds })
     }
 
     /// Write what is in memory to files; false if there was nothing to do.
