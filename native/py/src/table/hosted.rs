@@ -22,6 +22,9 @@ use crate::exit::{detach, with_python};
 /// Batch, position of the first of its records, how many of the batch are before it, how many they are.
 type Span<'py> = (Bound<'py, PyAny>, u64, u32, u32);
 
+/// Position, batch, positions, which of the keys were found, how many were looked up.
+type LookedUp<'py> = (u64, Bound<'py, PyBytes>, Vec<u64>, Vec<u64>, u64);
+
 /// Position, batch, position of each row.
 type Scanned<'py> = (
     u64,
@@ -124,7 +127,7 @@ impl HostedTable {
         keys: Vec<Vec<u8>>,
         at: u64,
         bytes_max: usize,
-    ) -> PyResult<(u64, Bound<'py, PyBytes>, Vec<u64>, Vec<u64>, u64)> {
+    ) -> PyResult<LookedUp<'py>> {
         let found = self.run(py, |table| {
             let keys: Vec<_> = keys.iter().map(Vec::as_slice).collect();
             table.get_rows(&keys, at, bytes_max)
