@@ -72,6 +72,7 @@ class Load:
     ) -> None:
         self.files: list[Path] = []
         self.histories: list[Path] = []
+        self._logs: list[Path] = []
         self._processes: list[subprocess.Popen[bytes]] = []
         directory.mkdir(parents=True, exist_ok=True)
         tests = str(Path(__file__).parents[1])
@@ -90,7 +91,8 @@ class Load:
                 self.histories.append(directory / f"{name}.history")
                 self.histories[-1].touch()
                 command += ["--history", str(self.histories[-1])]
-            with (directory / f"{name}.log").open("ab") as output:
+            self._logs.append(directory / f"{name}.log")
+            with self._logs[-1].open("ab") as output:
                 self._processes.append(
                     subprocess.Popen(
                         command, stdout=output, stderr=output, env=environment
@@ -115,11 +117,12 @@ class Load:
         """Let the clients end what they began; return what they were told."""
         for process in self._processes:
             process.terminate()
-        for process in self._processes:
+        for process, log in zip(self._processes, self._logs, strict=True):
             try:
                 # One that had not begun yet has nothing to end.
                 code = process.wait(_STOP_S)
-                assert code in (0, -signal.SIGTERM), f"a client ended with {code}"
+                said = f"a client ended with {code}: {log.read_text()[-2000:]}"
+                assert code in (0, -signal.SIGTERM), said
             finally:
                 process.kill()
         return self.promises()
