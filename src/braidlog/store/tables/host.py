@@ -13,7 +13,7 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from braidlog.errors import (
@@ -42,6 +42,9 @@ UPKEEP_S: Final = 1.0
 # Merges of one table before the others get their turn.
 _MERGES: Final = 4
 _POLL_S: Final = 0.01
+
+# Indexes of which it is known why they were given up.
+_REFUSED_MAX: Final = 1024
 
 # Replaced tables of which it is known what they became. An object for a table that was
 # replaced longer ago finds it by its name.
@@ -84,6 +87,8 @@ class TableHost:
         self._upkeeping = threading.Lock()
         self._stopping = threading.Event()
         self._wanted = threading.Event()
+        self._said = ""
+        self._tended = 0.0
         self._thread: threading.Thread | None = None
         if not store.read_only and self.entries():
             self._start()
@@ -194,6 +199,7 @@ class TableHost:
         native = self.native(entry)
         index = IndexEntry(name, field.decode(), tree, active=False, position=1)
         position = native.begin(index)
+        self._refused.pop((table, name), None)
         self._attached[table].add(tree)
         begun.append((table, tree))
         return (*change[:-1], position)
@@ -267,8 +273,11 @@ class TableHost:
                 self.maintain()
             except ClosedError:
                 return
-            except Exception:
-                # `describe` says it, and reads meet the same trouble.
+            except Exception as error:
+                # What fails for one table is in `describe` and in the log already.
+                if not self._failures and self._said != str(error):
+                    _log.exception("the upkeep of tables failed")
+                self._said = str(error)
                 self._stopping.wait(UPKEEP_S)
 
     def wake(self) -> None:
@@ -280,22 +289,28 @@ class TableHost:
 
         A table that fails does not keep the others from it; the first error is raised.
         """
-        first: Exception | None = None
         with self._upkeeping:
+            first = self._tend(self._maintain)
             if self._orphans:
                 self._collect()
-            for entry in self.entries():
-                try:
-                    self._maintain(entry)
-                except (NotFoundError, ClosedError):
-                    self._store._check_open()  # Else it was dropped meanwhile.
-                except Exception as error:
-                    first = first or error
-                    self._note(entry, error)
-                else:
-                    self._failures.pop(entry.id, None)
         if first is not None:
             raise first
+
+    def _tend(self, maintain: Callable[[TableEntry], object]) -> Exception | None:
+        """Maintain each table; return the first error."""
+        first: Exception | None = None
+        for entry in self.entries():
+            try:
+                maintain(entry)
+            except (NotFoundError, ClosedError):
+                self._store._check_open()  # Else it was dropped meanwhile.
+            except Exception as error:
+                first = first or error
+                self._note(entry, error)
+            else:
+                self._failures.pop(entry.id, None)
+        self._tended = time.monotonic()
+        return first
 
     def _note(self, entry: TableEntry, error: Exception) -> None:
         known = self._failures.get(entry.id)
@@ -327,6 +342,13 @@ class TableHost:
             self._orphans = reading
 
     def _maintain(self, entry: TableEntry) -> None:
+        native = self._keep_up(entry)
+        for index in entry.indexes:
+            if not index.active:
+                self._build(entry, index, native)
+
+    def _keep_up(self, entry: TableEntry) -> OpenTable:
+        """Apply, flush and merge."""
         native = self.native(entry)
         native.apply()
         if flush_is_due(self._pressure(entry, native)):
@@ -335,9 +357,7 @@ class TableHost:
         for _ in range(_MERGES):
             if self._stopping.is_set() or not native.merge():
                 break
-        for index in entry.indexes:
-            if not index.active:
-                self._build(entry, index, native)
+        return native
 
     def _pressure(self, entry: TableEntry, native: OpenTable) -> Pressure:
         raw, store = native.stats(), self._store._backend.store.stats()
@@ -353,6 +373,9 @@ class TableHost:
     def _build(self, entry: TableEntry, index: IndexEntry, native: OpenTable) -> None:
         def goes_on(read: int) -> bool:
             self._built[entry.id, index.tree] = read
+            # A building takes long, and a table that does not flush holds its log.
+            if time.monotonic() - self._tended > UPKEEP_S:
+                self._tend(self._keep_up)
             return not self._stopping.is_set()
 
         # Dropped meanwhile, with its table or alone: nothing is left to activate.
@@ -363,6 +386,8 @@ class TableHost:
                 # Of a record that must not be missing, and cannot be there.
                 _log.warning("table %r: %s", entry.name, error)
                 self._refused[entry.id, index.name] = str(error)
+                if len(self._refused) > _REFUSED_MAX:
+                    del self._refused[next(iter(self._refused))]
                 self._settle("abort", entry, index)
             else:
                 if built:

@@ -2,6 +2,7 @@
 
 import shutil
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,8 @@ from braidlog.errors import (
     NotFoundError,
     TrimmedError,
 )
+from braidlog.store.tables.host import UPKEEP_S
+from braidlog.store.tables.opened import OpenTable
 from unit.store.tables.stock import INDEXES, put
 
 
@@ -194,3 +197,61 @@ def test_reads_go_on_while_a_table_begins_anew(store: braidlog.Store) -> None:
     for thread in threads:
         thread.join()
     assert failed == []
+
+
+def test_a_long_building_keeps_others_up_to_date(
+    store: braidlog.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stock = store.create_table("stock", log="orders")
+    other = store.create_table("other", log="orders")
+    host, opened = store._table_host(), other._opened()[1]
+    build, seen = OpenTable.build, []
+
+    def long(self: OpenTable, tree: int, progress: Callable[[int], bool]) -> bool:
+        end = put(store, b"tea", "Oslo", 1)
+        host._tended = -UPKEEP_S  # As if it had gone on for as long.
+        assert progress(1)
+        seen.append((end, opened.stats()["applied"]))
+        return build(self, tree, progress)
+
+    monkeypatch.setattr(OpenTable, "build", long)
+    with store.ddl() as change:
+        change.create_index("stock", "late", "json:/city")
+    assert stock.index("late").wait(timeout=60)
+    assert seen == [(1, 1)]
+
+
+def test_orphans_that_cannot_be_removed_keep_no_table_from_its_upkeep(
+    store: braidlog.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stock = store.create_table("stock", log="orders")
+    host = store._table_host()
+
+    def fail(*_: object) -> int:
+        raise PermissionError("not permitted")
+
+    monkeypatch.setattr(host._tables, "collect_orphans", fail)
+    host._orphans = True
+    end = put(store, b"tea", "Oslo", 1)
+    with pytest.raises(PermissionError):
+        host.maintain()
+    assert stock._opened()[1].stats()["applied"] == end
+
+
+def test_why_an_index_was_given_up_is_forgotten_with_the_next_one(
+    store: braidlog.Store,
+) -> None:
+    stock = store.create_table("stock", log="orders")
+    store.log("orders").append(b"no json", key=b"tea")
+    with store.ddl() as change:
+        change.create_index("stock", "late", "strict json:/city")
+    late = stock.index("late")
+    with pytest.raises(InvalidArgumentError):
+        late.wait(timeout=60)
+    with store.ddl() as change:
+        change.create_index("stock", "late", "json:/city")
+    assert late.wait(timeout=60)
+    with store.ddl() as change:
+        change.drop_index("stock", "late")
+    with pytest.raises(NotFoundError):
+        late.wait(timeout=60)
