@@ -14,6 +14,7 @@ import msgspec
 from braidlog.errors import LogError, NotReadyError
 from braidlog.logstream.replica import Replica
 from braidlog.node.metrics.latency import Histogram
+from braidlog.node.share import share_of_one
 from braidlog.serving.sessions import Request, told
 from braidlog.wire.messages import Read
 
@@ -132,9 +133,8 @@ class Readers:
 
     def _share(self) -> int:
         """Return how many reads of one connection may wait."""
-        if 2 * self._count < READERS_MAX:
-            return READERS_OF_ONE_MAX
-        return READERS_MAX // 2 // max(1, self._connections())
+        taken, connections = self._count, self._connections()
+        return share_of_one(taken, READERS_MAX, READERS_OF_ONE_MAX, connections)
 
     def _answered(self, stream: StreamReaders, reader: Reader, now: float) -> bool:
         """Answer a read if there is something, or if it has waited long enough."""

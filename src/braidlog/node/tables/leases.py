@@ -6,9 +6,11 @@ for, and no longer than the longest lease. Each table has a bounded number of th
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
 from braidlog.errors import NotReadyError
+from braidlog.node.share import share_of_one
 from braidlog.node.tables.engine import HostedTable, Lease
 from braidlog.node.tables.settings import TableSettings
 
@@ -19,14 +21,16 @@ __all__ = ["Leases"]
 class _Kept:
     lease: Lease
     ends: float
+    owner: Hashable
 
 
 class Leases:
     """All positions that are kept, of all tables."""
 
-    def __init__(self, settings: TableSettings) -> None:
-        """Begin with none."""
+    def __init__(self, settings: TableSettings, connections: Callable[[], int]) -> None:
+        """Begin with none; ``connections`` share the places."""
         self._settings = settings
+        self._connections = connections
         self._kept: dict[bytes, dict[int, _Kept]] = {}
 
     def __len__(self) -> int:
@@ -34,12 +38,18 @@ class Leases:
         return sum(map(len, self._kept.values()))
 
     def keep(
-        self, table: HostedTable, identity: bytes, position: int, ms: int, now: float
+        self,
+        table: HostedTable,
+        identity: bytes,
+        position: int,
+        ms: int,
+        now: float,
+        owner: Hashable,
     ) -> None:
         """Keep a position readable for so long, or for that much longer.
 
         Raises:
-            NotReadyError: the table has too many of them.
+            NotReadyError: the table has too many of them, or ``owner`` has.
             TrimmedError: what it sees is gone.
         """
         ends = now + min(ms / 1000, self._settings.lease_max_s)
@@ -51,7 +61,12 @@ class Leases:
         if len(kept) >= self._settings.leases_max:
             msg = f"{len(kept)} positions of the table are being read: try again later"
             raise NotReadyError(msg)
-        kept[position] = _Kept(table.lease(position), ends)
+        most, of_one = self._settings.leases_max, self._settings.leases_of_one_max
+        share = share_of_one(len(kept), most, of_one, self._connections())
+        if sum(each.owner == owner for each in kept.values()) >= share:
+            msg = f"this connection reads the table at {share} positions already"
+            raise NotReadyError(msg).advising("Let a scan or a snapshot end first")
+        kept[position] = _Kept(table.lease(position), ends, owner)
 
     def tick(self, now: float) -> None:
         """Let go of those whose time is over."""

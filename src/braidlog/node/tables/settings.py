@@ -28,6 +28,8 @@ class TableSettings:
     """Those of one connection."""
     working_max: int = 1024
     """Requests that wait for a worker or have one."""
+    working_of_one_max: int = 256
+    """Those of one connection."""
     keys_max: int = 16_384
     """Keys of one request."""
     rows_max: int = 65_536
@@ -40,8 +42,10 @@ class TableSettings:
     """Versions that others copy, of all tables."""
     pin_s: float = 60.0
     """A version is kept for so long after its last part was asked for."""
-    leases_max: int = 64
+    leases_max: int = 1024
     """Positions of one table that are kept readable."""
+    leases_of_one_max: int = 64
+    """Those that one connection began to keep."""
     lease_max_s: float = 120.0
     workers: int = 2
     """Threads that apply and read tables."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -26,6 +27,7 @@ from braidlog.node.metrics.status import HostedStatus
 from braidlog.node.peers.links import Peers
 from braidlog.node.repository.route import RepositoryRoute
 from braidlog.node.requests.forwarding import Execution
+from braidlog.node.share import share_of_one
 from braidlog.node.tables.counters import TableCounters
 from braidlog.node.tables.engine import Engine, FoundRows, HostedTable, ScanBounds
 from braidlog.node.tables.feed import Feed
@@ -104,7 +106,8 @@ class Tables:
         self._view = CatalogView(route, peers, questions)
         self._feed = Feed(route.node, self._view, questions, read, share)
         self._waiters = Waiters(settings, connections)
-        self._leases = Leases(settings)
+        self._leases = Leases(settings, connections)
+        self._connections = connections
         self._pins = Pins(settings, work.slow, first_pin)
         self._hosts = Hosts(
             HostParts(
@@ -125,6 +128,8 @@ class Tables:
             self._closed,
         )
         self._answers: set[asyncio.Task[None]] = set()
+        # How many of them each connection has.
+        self._working: Counter[object] = Counter()
 
     # --- life
 
@@ -216,7 +221,7 @@ class Tables:
         table = host.table
         position = max(message.after, getattr(message, "at", 0))
         if table.applied >= position:
-            self._answer(request, self._rows(host, message))
+            self._answer(request, self._rows(host, message, request.session))
             return
         wait = min(message.wait_ms / 1000, self._settings.wait_max_s)
 
@@ -226,7 +231,7 @@ class Tables:
 
         def go_on() -> None:
             if not request.gone:
-                self._answer(request, self._rows(host, message))
+                self._answer(request, self._rows(host, message, request.session))
 
         if wait <= 0:
             raise self._behind(host, position)
@@ -246,13 +251,21 @@ class Tables:
         work: Awaitable[tuple[Message, Buffer | bytes]],
     ) -> None:
         """Answer with what some work comes to."""
-        if len(self._answers) >= self._settings.working_max:
+        count, session = len(self._answers), request.session
+        most, of_one = self._settings.working_max, self._settings.working_of_one_max
+        share = share_of_one(count, most, of_one, self._connections())
+        if count >= most or self._working[session] >= share:
             close = getattr(work, "close", None)
             if close is not None:
                 close()
-            count = len(self._answers)
-            request.fail(NotReadyError(f"this node works on {count} reads of tables"))
+            whose = "of this connection" if count < most else "of all"
+            request.fail(
+                NotReadyError(
+                    f"this node has too many reads of tables under way, {whose}"
+                )
+            )
             return
+        self._working[session] += 1
 
         async def answer() -> None:
             try:
@@ -265,18 +278,24 @@ class Tables:
                 request.fail(told(error, "a read of a table"))
             else:
                 request.answer(message, (payload,) if payload else ())
+            finally:
+                self._working[session] -= 1
+                if not self._working[session]:
+                    del self._working[session]
 
         task = asyncio.get_running_loop().create_task(answer())
         self._answers.add(task)
         task.add_done_callback(self._answers.discard)
 
-    async def _rows(self, host: TableHost, message: _Asked) -> tuple[Message, bytes]:
+    async def _rows(
+        self, host: TableHost, message: _Asked, owner: Hashable
+    ) -> tuple[Message, bytes]:
         table = host.table
         try:
             if isinstance(message, GetTable):
                 return await self._state(host, table), b""
             if isinstance(message, ScanRows) and message.lease_ms:
-                message = self._kept(table, message)
+                message = self._kept(table, message, owner)
             found = await self._worker.run(self._found(table, message))
         except CorruptionError as error:
             host.breaks(error)
@@ -292,10 +311,10 @@ class Tables:
         )
         return rows, found.batch
 
-    def _kept(self, table: HostedTable, message: ScanRows) -> ScanRows:
+    def _kept(self, table: HostedTable, message: ScanRows, owner: Hashable) -> ScanRows:
         """Keep the position of a scan, before it could be merged away."""
         at, now = message.at or table.applied, asyncio.get_running_loop().time()
-        self._leases.keep(table, message.table, at, message.lease_ms, now)
+        self._leases.keep(table, message.table, at, message.lease_ms, now, owner)
         return msgspec.structs.replace(message, at=at)
 
     def _found(

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from braidlog.errors import NotReadyError
+from braidlog.node.share import share_of_one
 from braidlog.node.tables.settings import TableSettings
 from braidlog.serving.sessions import Request
 
@@ -72,10 +73,8 @@ class Waiters:
         heapq.heappush(kept.by_position, (waiter.position, number))
 
     def _share(self) -> int:
-        settings = self._settings
-        if 2 * self._count < settings.waiters_max:
-            return settings.waiters_of_one_max
-        return settings.waiters_max // 2 // max(1, self._connections())
+        most, of_one = self._settings.waiters_max, self._settings.waiters_of_one_max
+        return share_of_one(self._count, most, of_one, self._connections())
 
     def reached(self, table: bytes, position: int) -> None:
         """Let those go on that wait for this position or an earlier one."""

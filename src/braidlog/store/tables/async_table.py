@@ -73,7 +73,7 @@ class AsyncIndexReads:
 
     get = iterate_of(IndexReads.get)
     scan = iterate_of(IndexReads.scan)
-    # Each is up to 8 MiB.
+    # Each is about 1 MiB.
     batches = iterate_of(IndexReads.batches, 1)
     to_arrow = call_of(IndexReads.to_arrow)
 
@@ -130,7 +130,7 @@ class AsyncTableSnapshot(AsyncClosable):
     get = call_of(TableReads.get)
     get_many = call_of(TableReads.get_many)
     scan = iterate_of(TableReads.scan)
-    # Each is up to 8 MiB.
+    # Each is about 1 MiB.
     batches = iterate_of(TableReads.batches, 1)
     to_arrow = call_of(TableReads.to_arrow)
 
@@ -175,7 +175,7 @@ class AsyncTable:
     get = call_of(Table.get)
     get_many = call_of(Table.get_many)
     scan = iterate_of(Table.scan)
-    # Each is up to 8 MiB.
+    # Each is about 1 MiB.
     batches = iterate_of(Table.batches, 1)
     to_arrow = call_of(Table.to_arrow)
     flush = call_of(Table.flush)

@@ -161,7 +161,7 @@ class TableReads:
         columns: list[str] | None = None,
         after: int | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Scan as `pyarrow.RecordBatch` of up to 8 MiB, with the schema of a log.
+        """Scan as `pyarrow.RecordBatch` of about 1 MiB, with the schema of a log.
 
         ``columns`` chooses and orders them.
         """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -335,3 +336,18 @@ async def test_without_the_feature_on_all_nodes_there_is_no_table(
                 await nodes.create(log, "stock", 1)
             stop.set()
             await task
+
+
+async def test_reads_of_one_connection_leave_places_to_others(tmp_path: Path) -> None:
+    few = replace(SETTINGS, working_max=64, working_of_one_max=2)
+    async with running(tmp_path, 1, settings=few) as nodes:
+        _, table = await make(nodes, 1)
+        asked = [nodes.get(1, table, b"k") for _ in range(30)]
+        found = await asyncio.gather(*asked, return_exceptions=True)
+        refused = [each for each in found if isinstance(each, NotReadyError)]
+        assert refused
+        assert all("of this connection" in str(each) for each in refused)
+        assert len(refused) < len(found)
+        # What has ended takes no place.
+        assert await nodes.get(1, table, b"k") == {}
+        assert not nodes.nodes[1].tables._working
