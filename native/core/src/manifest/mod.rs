@@ -140,6 +140,11 @@ pub trait Version: Clone + Default + Send + Sync {
     /// is thrown away on refusal, so a half-applied value is harmless.
     fn apply(&mut self, context: Context, operations: &[Self::Operation]) -> Result<(), String>;
 
+    /// Whether all parts of a snapshot, applied, gave a whole value, or say what it lacks.
+    fn whole(&self) -> Result<(), String> {
+        Ok(())
+    }
+
     /// The operations that, applied in order as a snapshot to the default value, give this value.
     /// They may be cut into several edits at any point.
     fn snapshot(&self) -> Vec<Self::Operation>;

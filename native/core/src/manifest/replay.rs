@@ -167,6 +167,9 @@ impl<V: Version> Replay<V> {
         self.version
             .apply(context, &operations)
             .map_err(|reason| corrupt(format!("does not apply: {reason}")))?;
+        if part == Some(0) {
+            self.version.whole().map_err(corrupt)?;
+        }
         self.next_edit = number
             .checked_add(1)
             .ok_or_else(|| corrupt("last number".into()))?;

@@ -274,9 +274,37 @@ impl TreeVersion {
         Ok(())
     }
 
+    /// Whether an operation may stand here.
+    fn admit(
+        &self,
+        context: Context,
+        operation: &TreeOperation,
+        has_begun: bool,
+    ) -> Result<(), String> {
+        use TreeOperation as Op;
+        match operation {
+            Op::AddRange { .. } | Op::AddRun(_) | Op::AddSlice { .. } => {}
+            Op::Given { .. } | Op::Restore { .. } if context.snapshot => {}
+            Op::Given { .. } | Op::Restore { .. } => {
+                return Err("an operation of snapshots".into());
+            }
+            _ if context.snapshot => return Err("an operation that no snapshot has".into()),
+            Op::Begin { .. } if !has_begun => return Ok(()),
+            Op::Begin { .. } => return Err("the tree has begun already".into()),
+            _ => {}
+        }
+        // Behind what makes a snapshot whole, an operation would undo it in part.
+        if context.snapshot && self.has_begun() {
+            return Err("an operation behind the end of the snapshot".into());
+        }
+        if !has_begun && !context.snapshot {
+            return Err("the tree has not begun".into());
+        }
+        Ok(())
+    }
+
     fn apply_one(
         &mut self,
-        context: Context,
         operation: &TreeOperation,
         added: &mut BTreeSet<u64>,
     ) -> Result<(), String> {
@@ -317,9 +345,6 @@ impl TreeVersion {
                 self.given = self.given.split_off(below);
                 Ok(())
             }
-            Op::Given { .. } | Op::Restore { .. } if !context.snapshot => {
-                Err("an operation of snapshots".into())
-            }
             Op::Given { number } if !self.given.insert(*number) => {
                 Err(format!("number {number} was given before"))
             }
@@ -333,7 +358,6 @@ impl TreeVersion {
                 (self.flushed, self.floor) = (*flushed, *floor);
                 (self.next_recency, self.settled) = (*next_recency, *settled);
                 self.given = self.given.split_off(settled);
-                self.is_partial = false;
                 Ok(())
             }
         }
@@ -423,29 +447,32 @@ impl Version for TreeVersion {
     type Operation = TreeOperation;
 
     fn apply(&mut self, context: Context, operations: &[TreeOperation]) -> Result<(), String> {
-        if context.snapshot {
-            self.is_partial |= !operations.is_empty();
-        } else if self.is_partial {
-            return Err("the snapshot is incomplete".into());
+        if !context.snapshot {
+            self.whole()?;
         }
         let mut added = BTreeSet::new();
-        let mut has_begun = !self.ranges.is_empty() || context.snapshot;
+        // A split of the only range leaves none for a moment.
+        let mut has_begun = !self.ranges.is_empty();
         for operation in operations {
-            let begins = matches!(operation, TreeOperation::Begin { .. });
-            if begins && has_begun {
-                return Err("the tree has begun already".into());
-            }
-            has_begun |= begins;
-            if !has_begun {
-                return Err("the tree has not begun".into());
-            }
-            self.apply_one(context, operation, &mut added)?;
+            self.admit(context, operation, has_begun)?;
+            has_begun = true;
+            self.apply_one(operation, &mut added)?;
+            // What makes a snapshot whole is its last operation.
+            self.is_partial =
+                context.snapshot && !matches!(operation, TreeOperation::Restore { .. });
         }
         // A snapshot may come in parts; only the whole of it makes sense.
         if self.is_partial || self.ranges.is_empty() && operations.is_empty() {
             return Ok(());
         }
         self.check()
+    }
+
+    fn whole(&self) -> Result<(), String> {
+        if self.is_partial {
+            return Err("the snapshot is incomplete".into());
+        }
+        Ok(())
     }
 
     /// Ranges, runs, slices, numbers, then what makes it whole.

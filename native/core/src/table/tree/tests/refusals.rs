@@ -355,6 +355,17 @@ fn beginnings_and_snapshots() {
     let mut partial = TreeVersion::default();
     partial.apply(context, &whole[..whole.len() - 1]).unwrap();
     assert!(!partial.has_begun());
+    assert_eq!(partial.whole(), Err("the snapshot is incomplete".into()));
+    // Nor does anything come behind what makes it whole, or stand in one that is not of it.
+    for (operation, reason) in [
+        (Op::Given { number: 90 }, "behind the end of the snapshot"),
+        (restore, "behind the end of the snapshot"),
+        (Op::Settle { below: 9 }, "no snapshot has"),
+        (Op::Begin { flushed: 3 }, "no snapshot has"),
+    ] {
+        let error = version().apply(context, &[operation]).unwrap_err();
+        assert!(error.contains(reason), "{error}");
+    }
     let error = partial
         .apply(EDIT, &[Op::Floor { position: 1 }])
         .unwrap_err();
