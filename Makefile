@@ -75,9 +75,11 @@ rust:  ## Run the Rust tests
 	@.ci/rust-check
 	$(checks) cargo test --profile checked --workspace --exclude braidlog-native --locked
 
+# Built as `make rust` builds: with this package alone, dependencies have other features and are built again.
 fuzz:  ## Fuzz every decoder for FUZZ_SECONDS each
 	@.ci/rust-check
-	$(checks) cargo run --profile checked --locked -p braidlog-fuzz -- --seconds $(FUZZ_SECONDS)
+	$(checks) cargo build --profile checked --workspace --exclude braidlog-native --locked
+	target/checks/checked/braidlog-fuzz --seconds $(FUZZ_SECONDS)
 
 # Simulate clusters (SIM="--seed 7 --storm clocks" to choose).
 sim: build

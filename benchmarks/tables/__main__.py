@@ -18,10 +18,8 @@ def main() -> int:
         facts = machine.describe(directory, plan.parameters())
         report.header(console, facts)
         rows, failed = session.measure(console, QUESTIONS, plan, arguments.only)
-    arguments.output.mkdir(parents=True, exist_ok=True)
-    lines = arguments.output / "tables.jsonl"
-    report.json_lines(lines, facts, rows)
-    for path in [lines, *plot.write(arguments.output, "tables", facts, rows)]:
+    session.write(console, arguments, "tables", (facts, rows, failed))
+    for path in plot.write(arguments.output, "tables", facts, rows):
         console.print(f"wrote {path}", style="dim", highlight=False)
     missed = [row for row in rows if row.missed]
     session.name_misses(console, missed, failed)
@@ -41,7 +39,7 @@ def _arguments() -> argparse.Namespace:
         default=session.RESULTS,
         help="file system to measure on (needs 40 GB)",
     )
-    return parser.parse_args()
+    return session.parse(parser)
 
 
 def _plan(arguments: argparse.Namespace, directory: Path) -> Plan:

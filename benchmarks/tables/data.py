@@ -27,10 +27,19 @@ def order(seed: int, count: int) -> Numbers:
     return numbers
 
 
+def sorted_by_key(count: int) -> Numbers:
+    """Return the numbers below ``count``, shape ``(count,)``, in the order of keys."""
+    return np.argsort(_mixed(np.arange(count, dtype=np.uint64))).astype(np.uint64)
+
+
+def _mixed(numbers: Numbers) -> Numbers:
+    # An odd factor permutes the numbers of 64 bits, so neighbours are far apart.
+    return numbers * np.uint64(0x9E3779B97F4A7C15)
+
+
 def keys(numbers: Numbers) -> npt.NDArray[np.uint8]:
     """Return a key of hexadecimal digits for each number, shape ``(n, 16)``."""
-    # An odd factor permutes the numbers of 64 bits, so neighbours are far apart.
-    mixed = numbers * np.uint64(0x9E3779B97F4A7C15)
+    mixed = _mixed(numbers)
     shifts = np.arange(60, -4, -4, dtype=np.uint64)
     nibbles = (mixed[:, None] >> shifts) & np.uint64(15)
     digits: npt.NDArray[np.uint8] = np.frombuffer(b"0123456789abcdef", np.uint8)

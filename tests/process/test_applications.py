@@ -10,7 +10,7 @@ import pytest
 
 from process.killed_host import Killed
 
-KILLS = int(os.environ.get("BRAIDLOG_KILLS", "8"))
+KILLS = int(os.environ.get("BRAIDLOG_KILLS", "5"))
 SEED = int(os.environ.get("BRAIDLOG_SEED", "0")) or random.randrange(1, 1_000_000)
 
 

@@ -21,7 +21,7 @@ from braidlog.backup.place import place_of
 from braidlog.backup.run import collect
 from braidlog.errors import MissingFileError, NotFoundError
 
-KILLS = int(os.environ.get("BRAIDLOG_KILLS", "6"))
+KILLS = int(os.environ.get("BRAIDLOG_KILLS", "4"))
 SEED = int(os.environ.get("BRAIDLOG_SEED", "0")) or random.randrange(1, 1_000_000)
 PRODUCER = Producer(9)
 KEPT = 3000
