@@ -1,7 +1,7 @@
 """Lookups, scans, space and updates of a store of all keys, filled and merged once.
 
-LMDB and SQLite, which change a tree in place, are filled in the order of keys: in random
-order SQLite takes a quarter of an hour for ten million, which nobody measures here.
+LMDB and SQLite, which change a tree in place, are filled in the order of keys: in
+random order SQLite takes a quarter of an hour for ten million, and nobody measures it.
 """
 
 from collections.abc import Callable
