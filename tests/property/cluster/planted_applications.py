@@ -223,5 +223,5 @@ PLANTED: Mapping[str, Planted] = {
     "outcomes differ between hosts": Planted(executes_as_it_is_grouped, _KILLS, ()),
     "record lost by a reader": Planted(skips_a_record, _CALM, (1,)),
     "state not durable": Planted(unsynced_databases, _BLACKOUTS, (3,)),
-    "watermark rule off": Planted(watermark_rule_off, _FENCES, (7,)),
+    "watermark rule off": Planted(watermark_rule_off, _FENCES, (10, 7)),
 }

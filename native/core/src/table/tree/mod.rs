@@ -63,6 +63,7 @@ mod commit;
 mod floor;
 mod follower;
 mod image;
+mod invariants;
 mod merge;
 mod numbers;
 mod operation;
