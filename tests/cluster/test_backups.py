@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import subprocess
 import sys
 import threading
@@ -17,6 +18,7 @@ import braidlog
 from braidlog import Producer
 from braidlog.backup import backups, restore, verify
 from braidlog.client import connect_async
+from braidlog.errors import BackupDamagedError, LogError
 from braidlog.testing.cluster import LocalCluster
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(240)]
@@ -258,3 +260,187 @@ def test_the_command_makes_one(cluster: LocalCluster, tmp_path: Path) -> None:
     said = command("backup", "create", place, "--cluster", cluster.seeds)
     assert said.startswith("backup ")
     assert "cluster" in command("backup", "list", place, "--json")
+
+
+# -- tables ----------------------------------------------------------------------------
+
+FIELDS = {"by_city": "json:/city", "by_n": "json:/n:int"}
+FLUSH_S = 45
+
+
+def put(log: Any, begin: int, end: int) -> None:
+    """Append values of a few keys, some of which are deleted."""
+    for n in range(begin, end):
+        key = b"k%d" % (n % 37)
+        value = None if n % 11 == 10 else b'{"city":"c%d","n":%d}' % (n % 5, n % 7)
+        log.append(value, key=key, headers={"h": b"%d" % n})
+
+
+def seen(owner: Any, name: str = "stock") -> dict[str, list[Any]]:
+    """Everything that can be read of a table of a cluster or a directory."""
+    table = owner.table(name)
+    described = table.describe()
+    found = {"all": [record.as_tuple() for record in table.scan()]}
+    assert found["all"]
+    for index in described.indexes:
+        reads = table.index(index.name)
+        assert reads.wait(timeout=60)
+        found[f"{index.name} of {index.field}"] = [r.as_tuple() for r in reads.scan()]
+    found["options"] = [described.deletes, described.history, described.start]
+    return found
+
+
+def own(log: Any) -> list[Any]:
+    """Return its cursors, but for the pins of tables."""
+    return [row for row in cursors(log) if not row[0].startswith("table:")]
+
+
+def trim_all(log: Any) -> None:
+    """Trim everything that the hosts have in files."""
+    deadline = time.monotonic() + FLUSH_S
+    while log.first < log.end:
+        assert time.monotonic() < deadline, (log.first, log.end)
+        try:
+            log.trim(before=log.end)
+        except LogError:
+            time.sleep(0.5)
+
+
+def wait_for_hosts(client: Any, count: int, name: str = "stock") -> None:
+    deadline = time.monotonic() + 60
+    while True:
+        hosts = client.table(name).describe().hosts
+        if len(hosts) == count and all(host.joined for host in hosts):
+            return
+        assert time.monotonic() < deadline, hosts
+        time.sleep(0.2)
+
+
+@pytest.fixture(scope="module")
+def tables(
+    cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, dict[str, list[Any]]]:
+    """Two backups of tables whose logs are trimmed, and what they had at the second."""
+    place = tmp_path_factory.mktemp("tables") / "place"
+    with braidlog.connect(cluster.seeds) as client:
+        log = client.create_log("stock", streams=2)
+        by_city = {"by_city": FIELDS["by_city"]}
+        client.create_table(
+            "stock", log="stock", indexes=by_city, replicas=2, history=100
+        )
+        put(log, 1, 400)
+        with client.ddl() as ddl:
+            ddl.create_index("stock", "by_n", FIELDS["by_n"])
+        assert client.table("stock").index("by_n").wait(timeout=60)
+        trim_all(log)
+        first = client.backup(place)
+        put(log, 400, 450)
+        wanted = seen(client)
+        second = client.backup(place)
+        # What came later is not in it.
+        put(log, 450, 460)
+    assert second.base == first.id
+    (table,) = [table for table in second.tables if table.name == "stock"]
+    assert table.files
+    assert {file.path for file in table.files} & {part.path for part in first.parts}
+    assert [index.active for index in table.indexes] == [True, True]
+    assert verify(place).findings == []
+    return place, wanted
+
+
+def test_tables_of_a_cluster_come_back_with_other_nodes(
+    tables: tuple[Path, dict[str, list[Any]]], tmp_path: Path
+) -> None:
+    """The first node has them at once; others copy them, and it may go then."""
+    place, wanted = tables
+    with restored(place, tmp_path / "new", 3) as other:
+        with braidlog.connect(other.seeds) as client:
+            wait_for_logs(client, 1)
+            assert seen(client) == wanted
+            assert client.table("stock").describe().replicas == 2
+            wait_for_hosts(client, 2)
+            assert seen(client) == wanted
+            put(client.log("stock"), 500, 560)
+            after = seen(client)
+            assert after != wanted
+            made = client.backup(tmp_path / "again")
+            first = client.table("stock").describe().hosts[0].node
+        other.kill(first)
+        other.start(first)
+        other.wait_ready()
+        with braidlog.connect(other.seeds) as client:
+            assert seen(client) == after
+    assert "stock" in {table.name for table in made.tables}
+    restore(tmp_path / "again", tmp_path / "data")
+    with braidlog.open(tmp_path / "data") as store:
+        assert seen(store) == after
+
+
+def test_tables_of_a_cluster_come_back_in_a_directory(
+    tables: tuple[Path, dict[str, list[Any]]], tmp_path: Path
+) -> None:
+    place, wanted = tables
+    restore(place, tmp_path / "data")
+    with braidlog.open(tmp_path / "data") as store:
+        assert seen(store) == wanted
+        store.table("stock").verify()
+        log = store.log("stock")
+        put(log, log.end, log.end + 50)
+        store.table("stock").flush()
+        after = seen(store)
+    with braidlog.open(tmp_path / "data") as store:
+        assert seen(store) == after
+
+
+def test_damage_of_a_table_is_found_in_a_backup_of_a_cluster(
+    tables: tuple[Path, dict[str, list[Any]]], tmp_path: Path
+) -> None:
+    place = tmp_path / "place"
+    shutil.copytree(tables[0], place)
+    files = backups(place)[-1].tables[0].files
+    for number, file in enumerate(files):
+        path = place / file.path
+        good = path.read_bytes()
+        at = number * 31 % len(good)
+        path.write_bytes(good[:at] + bytes([good[at] ^ 8]) + good[at + 1 :])
+        (finding,) = verify(place).findings
+        assert (finding.path, finding.table) == (str(path), "stock")
+        with pytest.raises(BackupDamagedError, match="checksum"):
+            restore(place, tmp_path / f"data{number}")
+        path.write_bytes(good)
+
+
+def test_tables_of_a_directory_come_back_in_a_cluster_and_again_in_a_directory(
+    tmp_path: Path,
+) -> None:
+    with braidlog.open(tmp_path / "data", segment_bytes=1 << 20) as store:
+        log = store.create_log("stock")
+        store.create_table("stock", log="stock", indexes=FIELDS, deletes="null")
+        log.append_many([b"{}"] * 9, keys=[b"a"] * 9, producer=PRODUCER, sequence=1)
+        put(log, 10, 300)
+        store.table("stock").flush()
+        trim_all(log)
+        log.cursor("c", pin=True).commit(log.end)
+        put(log, log.end, log.end + 20)
+        wanted, kept = seen(store), own(log)
+        store.backup(tmp_path / "place")
+    with restored(tmp_path / "place", tmp_path / "new", 1, "--replication", "1") as new:
+        with braidlog.connect(new.seeds) as client:
+            wait_for_logs(client, 1)
+            assert seen(client) == wanted
+            found = client.log("stock")
+            assert own(found) == kept
+            assert found.next_sequence(PRODUCER) == 10
+            put(found, 320, 360)
+            after = seen(client)
+            client.backup(tmp_path / "back")
+        new.kill(1)
+        new.start(1)
+        new.wait_ready()
+        with braidlog.connect(new.seeds) as client:
+            assert seen(client) == after
+    restore(tmp_path / "back", tmp_path / "again")
+    with braidlog.open(tmp_path / "again") as store:
+        assert seen(store) == after
+        assert own(store.log("stock")) == kept
+        store.table("stock").verify()

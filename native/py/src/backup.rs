@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use braidlog_core::table::table::TableRestore;
+use braidlog_core::table::table::{TableRestore, bases_of};
 use braidlog_core::table::tree::TreeImage;
 use braidlog_core::vfs::RealVfs;
 use braidlog_core::wal::backup::part::{Entries, Header, anonymous as without_producer, put};
@@ -26,6 +26,8 @@ use crate::number::Unsigned;
 /// Add what this file has to the module.
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<Restore>()?;
+    m.add_class::<HostedRestore>()?;
+    m.add_function(wrap_pyfunction!(table_bases, m)?)?;
     m.add_function(wrap_pyfunction!(check_image, m)?)?;
     m.add_function(wrap_pyfunction!(check_part, m)?)?;
     m.add_function(wrap_pyfunction!(part_entries, m)?)?;
@@ -301,6 +303,82 @@ impl Restore {
     fn abandon(&self, py: Python<'_>) {
         detach(py, || drop(self.restoring.lock().take()));
     }
+}
+
+/// A table of a node of a cluster that is being made of a backup.
+#[pyclass(frozen, module = "braidlog._native")]
+pub struct HostedRestore {
+    restoring: Mutex<TableRestore>,
+    bases: Vec<(u128, u64)>,
+}
+
+impl HostedRestore {
+    fn with<T: Send>(
+        &self,
+        py: Python<'_>,
+        f: impl FnOnce(&mut TableRestore) -> CoreResult<T> + Send,
+    ) -> PyResult<T> {
+        detach(py, || f(&mut self.restoring.lock())).map_err(to_py)
+    }
+}
+
+#[pymethods]
+impl HostedRestore {
+    /// Begin a table in the directory of all tables of a node; `bases` say where its indexes begin, by tree.
+    #[new]
+    fn new(directory: PathBuf, table: u128, bases: Vec<(u128, u64)>) -> Self {
+        // The trees of all hosts of a table have the same identities, so they name it in place of a node.
+        let restoring = TableRestore::new(Arc::new(RealVfs), directory, table);
+        Self {
+            restoring: Mutex::new(restoring),
+            bases,
+        }
+    }
+
+    /// Begin a tree of a table with its image.
+    fn begin_tree(
+        &self,
+        py: Python<'_>,
+        table: u128,
+        tree: u128,
+        image: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        let image = Held::of(image, "image")?;
+        self.with(py, |tables| tables.begin(table, tree, image.as_slice()))
+    }
+
+    /// Append to the file of a run of that tree.
+    fn append_run(&self, py: Python<'_>, run: u64, data: &Bound<'_, PyAny>) -> PyResult<()> {
+        let data = Held::of(data, "data")?;
+        self.with(py, |tables| tables.append(run, data.as_slice()))
+    }
+
+    /// End that tree, all of whose runs are there.
+    fn end_tree(&self, py: Python<'_>) -> PyResult<()> {
+        self.with(py, TableRestore::end)
+    }
+
+    /// End the table, with what it counted; durable on return.
+    fn end_table(
+        &self,
+        py: Python<'_>,
+        table: u128,
+        counters: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        let counters = counters.map(|of| Held::of(of, "counters")).transpose()?;
+        let counters = counters.as_ref().map(Held::as_slice);
+        self.with(py, |tables| {
+            tables.put_bases(table, &self.bases)?;
+            tables.end_table(table, counters)
+        })
+    }
+}
+
+/// Where the indexes of a table begin, of the bytes of its `BASES`: base by tree.
+#[pyfunction]
+fn table_bases(file: &Bound<'_, PyAny>, table: u128) -> PyResult<Vec<(u128, u64)>> {
+    let file = Held::of(file, "file")?;
+    bases_of(table, file.as_slice()).map_err(to_py)
 }
 
 /// The bytes before the first entry of a part.

@@ -43,7 +43,7 @@ from braidlog.backup.run import (
     overtaken,
     read_list,
 )
-from braidlog.backup.tables import TableCopies
+from braidlog.backup.tables import TableCopies, cut_of, fitted
 from braidlog.documents import hashing
 from braidlog.errors import (
     BeyondEndError,
@@ -202,7 +202,8 @@ class _Copy:
         logs = [_LogCut(*row) for row in cut.pop("logs")]
         now = time.time_ns() // 1000
         made = [self._log(log, logs) for log in logs]
-        return self._list(cut, now, made, self._tables.at(taken, rows, made))
+        tables = fitted(taken, map(cut_of, rows), made)
+        return self._list(cut, now, made, tables)
 
     def _list(
         self,

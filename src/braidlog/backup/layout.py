@@ -180,6 +180,18 @@ class BackupIndex:
     tree: str
     active: bool
     position: int
+    """It follows the log from there on, and has what the table had before."""
+    reason: str = ""
+    """Of a cluster: why it could not be built."""
+
+    def __post_init__(self) -> None:
+        """Refuse one that is used although it could not be built.
+
+        Raises:
+            InvalidArgumentError: it is.
+        """
+        if self.active and self.reason:
+            raise InvalidArgumentError(f"index {self.name!r} is used: {self.reason}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +213,8 @@ class BackupTable:
     counters: bytes | None
     """What it counted; None if nothing was saved."""
     trees: tuple[BackupTree, ...]
+    replicas: int = 0
+    """Of a cluster: how many nodes keep it; 0: as many as keep a stream of its log."""
 
     def __post_init__(self) -> None:
         """Refuse trees that are not its own.

@@ -253,8 +253,7 @@ def restore_directory(
                 if progress is not None:
                     progress(done, total)
         for table in backup.tables:
-            listed = place.shown(list_name(backup.id))
-            for size in _place_table(restore, place, table, listed):
+            for size in place_table(restore, place, backup, table):
                 done += size
                 if progress is not None:
                     progress(done, total)
@@ -271,10 +270,18 @@ def restore_directory(
     )
 
 
-def _place_table(
-    restore: _native.Restore, place: Place, table: BackupTable, listed: str
+def place_table(
+    restore: _native.Restore | _native.HostedRestore,
+    place: Place,
+    backup: Backup,
+    table: BackupTable,
 ) -> Iterator[int]:
-    """Make the files of a table; yield how many bytes were written of each piece."""
+    """Make the files of a table; yield how many bytes were written of each piece.
+
+    Raises:
+        BackupDamagedError: a file is damaged or missing, or the list lies about it.
+    """
+    listed = place.shown(list_name(backup.id))
     for tree in table.trees:
         check_image(table, tree, listed)
         restore.begin_tree(int(table.id, 16), int(tree.id, 16), tree.image)
@@ -292,9 +299,11 @@ def _place_table(
 
 
 def _table_row(table: BackupTable) -> tuple[Any, ...]:
+    # A directory forgets an index that cannot be built.
     indexes = [
         (int(each.tree, 16), each.name, each.field.encode(), each.active, each.position)
         for each in table.indexes
+        if not each.reason
     ]
     return (
         int(table.id, 16),

@@ -1,4 +1,4 @@
-"""Takes the tables of a directory along in its backup.
+"""Takes tables along in a backup, and those of a directory from its files.
 
 Theory of operation: the files of a table never change, so they are copied like parts,
 and those that an earlier backup has are named again. Which there are is said by the
@@ -12,11 +12,13 @@ what they list anew is copied.
 
 Invariants: the images of indexes are taken before that of the records, so no index
 lacks what a reader would look up by it; no file has a record that the log has not.
+
+Of a cluster a host gives the same: `braidlog.client.tables.pinned`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -39,7 +41,7 @@ from braidlog.errors import (
     UnavailableError,
 )
 
-__all__ = ["TableCopies", "TableFiles"]
+__all__ = ["RunFiles", "TableCopies", "TableCut", "TableFiles", "cut_of", "fitted"]
 
 _CHUNK_BYTES: Final = 4 << 20
 
@@ -51,13 +53,124 @@ _PASSES: Final = 2
 class TableFiles:
     """The files of a table at one moment; all of them are in the place."""
 
-    id: int
-    shape: frozenset[int]
-    """Its trees, by which a change of the catalog is seen."""
+    id: str
     trees: tuple[BackupTree, ...]
     counters: bytes | None
     retained: int
     """Everything up to this position is in files."""
+
+    @property
+    def shape(self) -> frozenset[str]:
+        """Its trees, by which a change of the catalog is seen."""
+        return frozenset(tree.id for tree in self.trees)
+
+
+@dataclass(frozen=True, slots=True)
+class TableCut:
+    """A table as the catalog of its source has it; identities as in a list."""
+
+    id: str
+    name: str
+    log: str
+    created: int
+    start: int
+    primary: str
+    options: str
+    pin: int
+    """First position of the log that it needs."""
+    indexes: tuple[BackupIndex, ...]
+    replicas: int = 0
+
+    @property
+    def shape(self) -> frozenset[str]:
+        """The trees that are used."""
+        used = (index.tree for index in self.indexes if index.active)
+        return frozenset((self.primary, *used))
+
+
+def fitted(
+    taken: Iterable[TableFiles], cuts: Iterable[TableCut], logs: Iterable[BackupLog]
+) -> tuple[BackupTable, ...]:
+    """Return the tables of a state, which is newer than what was taken of them.
+
+    Raises:
+        Overtaken: the state has other tables, or its logs begin too late.
+    """
+    by_id = {log.id: log for log in logs}
+    files = {table.id: table for table in taken}
+    made = []
+    for cut in cuts:
+        log, table = by_id.get(cut.log), files.pop(cut.id, None)
+        if log is None or table is None or table.shape != cut.shape:
+            raise Overtaken(cut.name, "table")
+        pin = min(cut.pin, table.retained + 1)
+        if pin < log.first or max(each.flushed for each in table.trees) >= log.end:
+            raise Overtaken(cut.name, "table")
+        made.append(
+            BackupTable(
+                cut.id,
+                cut.name,
+                cut.log,
+                cut.created,
+                cut.start,
+                cut.primary,
+                cut.options,
+                pin,
+                cut.indexes,
+                table.counters,
+                table.trees,
+                cut.replicas,
+            )
+        )
+    if files:
+        raise Overtaken("that was dropped", "table")
+    return tuple(made)
+
+
+class RunFiles:
+    """The files of tables in a place: one that an increment finds is named again."""
+
+    def __init__(self, run: BackupRun, source: BackupSource) -> None:
+        """Begin with those that the base has."""
+        self._run = run
+        self._source = source
+        # By tree and number.
+        self._files: dict[tuple[str, int], BackupRunFile] = {}
+        if run.base is not None:
+            self._files = {
+                (tree.id, file.number): file
+                for table in run.base.tables
+                for tree in table.trees
+                for file in tree.runs
+            }
+
+    def known(self, tree: str, listed: tuple[int, int, bytes]) -> BackupRunFile | None:
+        """Return the file that an image lists, if the place has it."""
+        number, size, identity = listed
+        known = self._files.get((tree, number))
+        # A directory that was put back to an earlier state gives numbers again, and
+        # each host of a table gives its own.
+        same = (size, checksum_of(identity))
+        if known is not None and (known.bytes, known.identity) == same:
+            return known
+        return None
+
+    def write(
+        self,
+        table: str,
+        tree: str,
+        listed: tuple[int, int, bytes],
+        pieces: Iterable[bytes],
+    ) -> BackupRunFile:
+        """Write a file that an image lists; durable on return."""
+        number, size, identity = listed
+        path = run_name(self._source.id, table, tree, number, self._run.id)
+        # What was written under this name, of another host, is there no more.
+        self._files.pop((tree, number), None)
+        checksum = self._run.write_file(path, size, pieces)
+        made = BackupRunFile(number, path, size, checksum, checksum_of(identity))
+        self._files[tree, number] = made
+        return made
 
 
 def _shape(row: dict[str, Any]) -> frozenset[int]:
@@ -78,17 +191,8 @@ class TableCopies:
         """Copy for ``run``; ``copied`` is called for each piece of a file."""
         self._run = run
         self._follower = follower
-        self._source = source
         self._copied = copied
-        # What the place has, by tree and number.
-        self._files: dict[tuple[str, int], BackupRunFile] = {}
-        if run.base is not None:
-            self._files = {
-                (tree.id, file.number): file
-                for table in run.base.tables
-                for tree in table.trees
-                for file in tree.runs
-            }
+        self._files = RunFiles(run, source)
 
     def take(self) -> list[TableFiles]:
         """Copy the files of all tables, as of the last refresh or later.
@@ -123,11 +227,11 @@ class TableCopies:
         flushed = [tree.flushed for tree in trees]
         counters, position = (None, min(flushed)) if counted is None else counted
         retained = min(*flushed, position)
-        return TableFiles(table, shape, tuple(trees), counters, retained)
+        return TableFiles(f"{table:032x}", tuple(trees), counters, retained)
 
     def _tree(self, row: dict[str, Any], tree: int) -> BackupTree:
         image, (flushed, runs) = self._follower.tree_image(row["id"], tree)
-        files = [self._file(row, tree, image, *run) for run in runs]
+        files = [self._file(row, tree, image, listed) for listed in runs]
         return BackupTree(f"{tree:032x}", image, flushed, tuple(files))
 
     def _file(
@@ -135,22 +239,15 @@ class TableCopies:
         row: dict[str, Any],
         tree: int,
         image: bytes,
-        number: int,
-        size: int,
-        identity: bytes,
+        listed: tuple[int, int, bytes],
     ) -> BackupRunFile:
-        key, digest = (f"{tree:032x}", number), checksum_of(identity)
-        known = self._files.get(key)
-        # A directory that was put back to an earlier state gives numbers again.
-        if known is not None and (known.bytes, known.identity) == (size, digest):
+        name = f"{tree:032x}"
+        known = self._files.known(name, listed)
+        if known is not None:
             return known
-        file = self._opened(row, tree, image, number)
-        table, backup = f"{row['id']:032x}", self._run.id
-        path = run_name(self._source.id, table, key[0], number, backup)
-        checksum = self._run.write_file(path, size, self._pieces(file))
-        made = BackupRunFile(number, path, size, checksum, digest)
-        self._files[key] = made
-        return made
+        file = self._opened(row, tree, image, listed[0])
+        table = f"{row['id']:032x}"
+        return self._files.write(table, name, listed, self._pieces(file))
 
     def _opened(
         self, row: dict[str, Any], tree: int, image: bytes, number: int
@@ -176,34 +273,9 @@ class TableCopies:
             self._copied()
             yield piece
 
-    def at(
-        self,
-        taken: Sequence[TableFiles],
-        rows: Sequence[dict[str, Any]],
-        logs: Iterable[BackupLog],
-    ) -> tuple[BackupTable, ...]:
-        """Return the tables of a state, which is newer than what was taken.
 
-        Raises:
-            Overtaken: the state has other tables, or its logs begin too late.
-        """
-        by_id = {log.id: log for log in logs}
-        files = {table.id: table for table in taken}
-        made = []
-        for row in rows:
-            log, table = by_id[f"{row['log_id']:032x}"], files.pop(row["id"], None)
-            if table is None or table.shape != _shape(row):
-                raise Overtaken(row["name"], "table")
-            pin = min(row["pin"], table.retained + 1)
-            if pin < log.first or max(each.flushed for each in table.trees) >= log.end:
-                raise Overtaken(row["name"], "table")
-            made.append(_table_of(row, table, pin))
-        if files:
-            raise Overtaken("that was dropped", "table")
-        return tuple(made)
-
-
-def _table_of(row: dict[str, Any], taken: TableFiles, pin: int) -> BackupTable:
+def cut_of(row: dict[str, Any]) -> TableCut:
+    """Return a table of a directory as its catalog has it."""
     indexes = tuple(
         BackupIndex(
             index["name"],
@@ -214,7 +286,7 @@ def _table_of(row: dict[str, Any], taken: TableFiles, pin: int) -> BackupTable:
         )
         for index in row["indexes"]
     )
-    return BackupTable(
+    return TableCut(
         f"{row['id']:032x}",
         row["name"],
         f"{row['log_id']:032x}",
@@ -222,8 +294,6 @@ def _table_of(row: dict[str, Any], taken: TableFiles, pin: int) -> BackupTable:
         row["start"],
         f"{row['primary']:032x}",
         bytes(row["options"]).decode(),
-        pin,
+        row["pin"],
         indexes,
-        taken.counters,
-        taken.trees,
     )

@@ -42,10 +42,7 @@ def backup() -> None:
     ),
 )
 def create(session: Session, /, place: str, *, base: str | None) -> None:
-    """Back up all logs into PLACE, beside a writer or a running cluster.
-
-    Of a directory its tables too.
-    """
+    """Back up all logs and tables into PLACE, beside a writer or a running cluster."""
     with session.logs() as store, meter("backup", None, unit="records") as progress:
         made = store.backup(place, base=base, progress=progress.at)
     new = human_bytes(made.new_bytes)
@@ -177,7 +174,7 @@ def delete(session: Session, place: str, backup_id: str, *, yes: bool) -> None:
 @click.option(
     "--without-tables",
     is_flag=True,
-    help="With --as-cluster: leave out tables, which no cluster takes over.",
+    help="With --as-cluster: leave out the tables.",
 )
 def restore(
     session: Session,

@@ -5,7 +5,8 @@ of each stream, and where it begins; a second look shows that the cursors that w
 in between belong to the same beginning. The records below are committed: they never
 change, and every replica has the same. They are read stream by stream, as encoded
 batches, from any replica, and verified on the way. If the log is trimmed meanwhile,
-another cut is taken, and only what is missing is read.
+another cut is taken, and only what is missing is read. Tables come before the logs,
+see `braidlog.client.tables.pinned`.
 
 Writing to the place blocks, so threads do it.
 """
@@ -35,15 +36,17 @@ from braidlog.backup.layout import (
     BackupPart,
     BackupSource,
     BackupStream,
+    BackupTable,
     forgotten,
 )
 from braidlog.backup.place import Place
-from braidlog.backup.run import PART_BYTES, BackupRun, collect, overtaken
+from braidlog.backup.run import PART_BYTES, BackupRun, Overtaken, collect, overtaken
 from braidlog.client.batches import BatchCodec
 from braidlog.client.connection.cluster import Cluster
 from braidlog.client.cursor_store import CursorStore
 from braidlog.client.read.merge import Span
 from braidlog.client.read.scan import AsyncScan
+from braidlog.client.tables.pinned import ClusterTables
 from braidlog.errors import NotFoundError, TrimmedError
 from braidlog.store.threads import in_thread
 from braidlog.wire.messages import LogInfo
@@ -76,7 +79,7 @@ async def back_up_cluster(
     lease_s: float,
     progress: Progress | None = None,
 ) -> Backup:
-    """Make a backup of all logs of a cluster; it is in the place on return.
+    """Make a backup of all logs and tables of a cluster; in the place on return.
 
     Raises:
         NotFoundError: there is no backup ``base``.
@@ -91,11 +94,11 @@ async def back_up_cluster(
     await in_thread(collect, place)
     async with _running(BackupRun(place, known, lease_s)) as run:
         copy = _Copy(cluster, codec, run, source, base is not None, progress)
-        logs = await copy.logs()
+        logs, tables = await copy.made()
         backup = Backup(
             run.id,
             source,
-            copy.base(logs),
+            copy.base(logs, tables),
             copy.time,
             version("braidlog"),
             _SEGMENT_BYTES,
@@ -104,6 +107,7 @@ async def back_up_cluster(
             0,
             run.new_bytes,
             tuple(logs),
+            tables=tables,
         )
         return await in_thread(run.publish, backup)
 
@@ -120,7 +124,7 @@ async def _running(run: BackupRun) -> AsyncIterator[BackupRun]:
 
 
 class _Copy:
-    """Copies the logs of a cluster, one after the other."""
+    """Copies the tables of a cluster, and its logs, one after the other."""
 
     def __init__(
         self,
@@ -148,18 +152,39 @@ class _Copy:
                 for each in log.streams
             }
         self._seen: set[tuple[str, int]] = set()
+        self._tables = ClusterTables(cluster, run, source, lambda: self._tell(0))
 
-    def base(self, logs: Iterable[BackupLog]) -> str | None:
-        """Return the backup whose parts the logs use again."""
+    def base(
+        self, logs: Iterable[BackupLog], tables: Iterable[BackupTable]
+    ) -> str | None:
+        """Return the backup whose parts the logs and tables use again."""
         if self._run.base is None:
             return None
         used = {
             part.path for log in logs for each in log.streams for part in each.parts
         }
+        used |= {file.path for table in tables for file in table.files}
         again = any(part.path in used for part in self._run.base.parts)
         return self._run.base.id if again else None
 
-    async def logs(self) -> list[BackupLog]:
+    async def made(self) -> tuple[list[BackupLog], tuple[BackupTable, ...]]:
+        """Copy everything, until the tables and their logs fit.
+
+        Raises:
+            DeadlineError: a log is trimmed too fast.
+        """
+        failed = 0
+        while True:
+            taken = await self._tables.take()
+            logs = await self._logs()
+            try:
+                return logs, await self._tables.at(taken, logs)
+            except Overtaken as error:
+                failed += 1
+                if failed >= _ATTEMPTS:
+                    raise overtaken(error.name, failed, error.what) from None
+
+    async def _logs(self) -> list[BackupLog]:
         """Copy all logs that there are now; one that is deleted meanwhile is left out.
 
         Raises:
@@ -211,7 +236,7 @@ class _Copy:
         cursors = tuple(
             BackupCursor(row.name, row.position, row.pin, row.touched, row.lease)
             for row in rows
-            # A backup has no tables, so nobody would ever move their pins.
+            # Each restored table gets a pin of its own.
             if not row.name.startswith(PIN_PREFIX)
         )
         streams = {each: (min(begins[each], ends[each]), ends[each]) for each in ends}
@@ -305,7 +330,7 @@ class _Copy:
 
     def _tell(self, records: int) -> None:
         self._done += records
-        if self._progress is not None:
+        if self._progress is not None and self._total:
             self._progress(min(self._done, self._total), self._total)
 
 

@@ -231,19 +231,22 @@ class AsyncClient(AsyncClosable):
         base: str | None = None,
         progress: Progress | None = None,
     ) -> Backup:
-        """Back up all logs, each as it is at one cut, while the cluster runs.
+        """Back up all logs and tables while the cluster runs, each log at one cut.
 
         What was acknowledged before the call is in it: records with their positions,
-        options, cursors. Of producers it has what the records say. Everything else is
-        as with `Store.backup`; ``base`` is a backup of the same cluster.
+        options, cursors, and tables as of the cut of their log. Of producers it has
+        what the records say. Everything else is as with `Store.backup`; ``base`` is a
+        backup of the same cluster.
 
         Raises:
+            UnauthorizedError: there are tables, and the token has not the role `admin`.
+            CorruptionError: no host has the files of a table without damage.
             NotFoundError: there is no backup ``base``, or nothing to make ``place`` in.
             InvalidArgumentError: ``base`` is of something else, or the cluster was put
                 back to an earlier state since; ``place`` is no place.
             UnavailableError: the system refuses, for instance because the disk is full.
-            DeadlineError: a log lets go of records faster than the place takes them, or
-                no replica of a stream answers.
+            DeadlineError: a log lets go of records, or tables change, faster than the
+                place takes them, or no replica of a stream answers.
         """
         from braidlog.backup.place import place_of
         from braidlog.backup.run import LEASE_S

@@ -27,6 +27,8 @@ from braidlog.suggestions import does_not_exist
 from braidlog.wire.connection import FRAME_BYTES_MAX
 
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
+TABLES: Final = "tables"
+"""Sub-directory of the data directory for the tables that the node keeps."""
 
 _PREFIX: Final = "BRAIDLOG_"
 _BATCH_BYTES_MAX: Final = 16 << 20

@@ -18,7 +18,7 @@ from braidlog.errors import (
     NotFoundError,
 )
 from braidlog.metarepo.events import Event, EventName
-from braidlog.node.config import NodeConfig
+from braidlog.node.config import TABLES, NodeConfig
 from braidlog.node.errors import DamagedNodeError
 from braidlog.node.metrics.event_log import tell
 from braidlog.node.metrics.status import NodeStatus, Observed
@@ -46,8 +46,6 @@ from braidlog.store.threads import in_thread
 _log = logging.getLogger(__name__)
 
 _POLL_S: Final = 0.02
-_TABLES: Final = "tables"
-"""Sub-directory of the tables that the node keeps."""
 _OWN_DIRECTORY: Final = (
     "Give the node its own directory in [node] data. To move the "
     "records, use `braidlog export` and `braidlog import`"
@@ -160,7 +158,7 @@ class NodeServer:
     def _open_tables(self) -> TableWork | None:
         if self._store is not None:
             return None
-        return native_tables(Path(self._config.node.data) / _TABLES)
+        return native_tables(Path(self._config.node.data) / TABLES)
 
     def _open_faults(self, store: NodeStore) -> FaultLog | None:
         config = self._config

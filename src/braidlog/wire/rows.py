@@ -4,9 +4,9 @@ Part of `braidlog.wire.messages`, under the same rules. Any node takes these req
 it answers those about tables that it keeps, and refuses the others with
 `NotReadyError`, so that the client looks where the table is.
 
-A host that joins copies files of another one: it pins a version of them, fetches each
-in parts, checks them, and lets the version go. A pin ends by itself when nobody has
-asked for a part of it for a while.
+A host that joins copies files of another one, and so does a client that backs them up:
+it pins a version of them, fetches each in parts, checks them, and lets the version go.
+A pin ends by itself when nobody has asked for a part of it for a while.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class TableStatus(Message, frozen=True, array_like=True):
 
 
 class PinRuns(Message, frozen=True, array_like=True):
-    """Host to host: keep the files of a table as they are now, for me to copy."""
+    """Keep the files of a table as they are now, for me to copy."""
 
     KIND = 69
     table: bytes
@@ -129,7 +129,7 @@ class PinnedRuns(Message, frozen=True, array_like=True):
 
 
 class FetchRun(Message, frozen=True, array_like=True):
-    """Host to host: a part of a pinned file."""
+    """Fetch a part of a pinned file."""
 
     KIND = 71
     pin: Number
@@ -146,7 +146,7 @@ class RunPart(Message, frozen=True, array_like=True):
 
 
 class UnpinRuns(Message, frozen=True, array_like=True):
-    """Host to host: the files were copied, or are not needed any more.
+    """Let go of the files: they were copied, or are not needed any more.
 
     Answered with a `RunPart` without bytes.
     """

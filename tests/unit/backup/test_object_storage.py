@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +20,9 @@ from braidlog.errors import (
     UnavailableError,
 )
 from braidlog.testing import MemoryStore
+from unit.client.tables.test_pinned import made, seen, seen_in, trim
+from unit.node.tables.cluster import running
+from unit.node.tables.test_hosts import fill
 
 server = pytest.importorskip("moto.server")
 
@@ -95,6 +99,25 @@ def test_from_the_backup_to_the_restored_directory(
             delete(place, each.id)
         assert where.names("parts") == where.names("running") == []
     assert damaged(place) == {}
+
+
+async def test_tables_of_a_cluster(place: str, tmp_path: Path) -> None:
+    async with running(tmp_path, 1, native=True) as nodes:
+        log, table = await made(nodes, 1)
+        await trim(log, await fill(log, 300))
+        first = await nodes.client.backup(place)
+        await fill(log, 20, b"w")
+        second = await nodes.client.backup(place)
+        wanted = await seen(table)
+    assert second.base == first.id
+    assert {*second.tables[0].files} & {*first.tables[0].files}
+    assert (await asyncio.to_thread(verify, place)).findings == []
+    await asyncio.to_thread(restore, place, tmp_path / "restored")
+    assert await asyncio.to_thread(seen_in, tmp_path / "restored") == wanted
+    file = second.tables[0].files[0]
+    await asyncio.to_thread(place_of(place).remove, file.path)
+    (finding,) = (await asyncio.to_thread(verify, place)).findings
+    assert (finding.table, finding.problem.split()[-1]) == ("stock", "missing")
 
 
 def test_no_secret_is_shown(place: str) -> None:

@@ -16,11 +16,7 @@ from braidlog.backup import run as runs
 from braidlog.backup import tables as copies
 from braidlog.backup.layout import encode, owner_of
 from braidlog.backup.place import place_of
-from braidlog.errors import (
-    DeadlineError,
-    InvalidArgumentError,
-)
-from braidlog.node.rescue.restored import Wanted, restore_node
+from braidlog.errors import DeadlineError
 from braidlog.testing import MemoryStore
 from unit.backup.kept import INDEXES, check, flush, history, keep, put, rows, seen
 from unit.backup.made import back_up, contents, left_in
@@ -334,19 +330,6 @@ def test_builds_without_tables_refuse_the_list_and_leave_the_files(
         assert owner_of(f"{file.path}.tmp") == made.id
         # What an earlier build takes for a part ends like this.
         assert not file.path.endswith(".part")
-
-
-def test_a_cluster_takes_over_no_tables(store: MemoryStore, place: Path) -> None:
-    keep(store)
-    put(store, 1, 60)
-    flush(store)
-    made, target = store.backup(place), place.parent / "node"
-    where = place_of(place)
-    with pytest.raises(InvalidArgumentError, match=r"has tables.*'stock'"):
-        restore_node(where, made, target, Wanted("c"), now=1)
-    assert not target.exists()
-    restore_node(where, made, target, Wanted("c", without_tables=True), now=1)
-    assert target.exists()
 
 
 def test_a_restored_directory_is_backed_up_in_full(

@@ -289,6 +289,12 @@ impl PinnedTable {
         Ok(files.map(|file| (file.path.clone(), file.len())).collect())
     }
 
+    /// Read a file that is a run, and check all of it.
+    fn verify(&self, py: Python<'_>, path: &str) -> PyResult<()> {
+        let held = self.held()?;
+        detach(py, || held.verify(path)).map_err(to_py)
+    }
+
     /// A part of a file; shorter at its end.
     fn read<'py>(
         &self,

@@ -3,8 +3,9 @@
 Theory of operation: a rescue leaves in a node's directory all that a cluster begins
 with: replicas, a fault log that names the node, and the state of the metadata
 repository. Here the same is made of a backup. The node that starts in it is the only
-voter and has every stream; it offers them to its repository, as after a rescue. Nodes
-that join with empty directories get replicas until each log has as many as it asks for.
+voter and has every stream; it offers them to its repository, as after a rescue. It is
+the host of all tables. Nodes that join with empty directories get replicas until each
+log has as many as it asks for, and copy tables as any new host does.
 
 All of it is made beside the target, in ``<target>.restoring``, and gets its name at the
 end: what an interrupted restore leaves is at no place where anybody would start a node,
@@ -22,12 +23,12 @@ import secrets
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 from braidlog import _native, durable
-from braidlog.backup.layout import Backup, BackupLog, BackupPart, BackupStream
+from braidlog.backup.layout import Backup, BackupLog, BackupStream
 from braidlog.backup.place import Place
 from braidlog.backup.restored import ENTRY_BYTES, Restored, read_part
 from braidlog.client.connection.routing import KEY_STREAMS
@@ -51,10 +52,12 @@ from braidlog.metarepo.machine.state import (
     encode_state,
 )
 from braidlog.metarepo.succession import GroupStart
+from braidlog.node.config import TABLES
 from braidlog.node.peers.identity import begin_incarnation
 from braidlog.node.repository.member import FIRST_GROUP
 from braidlog.node.rescue.fault_log import FaultLog
 from braidlog.node.rescue.files import digest_of, write_seed
+from braidlog.node.rescue.restored_tables import check_tables, place_tables
 from braidlog.node.rescue.ring import write_locked
 from braidlog.store.node_store import STREAM_PREFIX, NodeStore, StoredLog
 from braidlog.wire.messages import StreamConfig, StreamStatus
@@ -84,7 +87,7 @@ class Wanted:
     segment_bytes: int | None = None
     wal_bytes_max: int | None = None
     without_tables: bool = False
-    """Leave out the tables of the backup, which no node could take over."""
+    """Leave out the tables of the backup."""
 
 
 def restore_node(
@@ -105,7 +108,10 @@ def restore_node(
         BackupDamagedError: a file of the backup is damaged or missing.
         UnavailableError: the system refuses, for instance because the disk is full.
     """
+    if wanted.without_tables:
+        backup = replace(backup, tables=())
     _check(backup, wanted)
+    check_tables(backup)
     _refuse_existing(target)
     workshop = target.with_name(f"{target.name}.restoring")
     unfinished = workshop / "data"
@@ -122,9 +128,11 @@ def restore_node(
         unfinished, entropy=secrets.randbits(64), now=lambda: now, **limits
     )
     try:
-        state = _Node(place, backup, node, wanted, progress).filled()
+        filling = _Node(place, backup, node, wanted, progress)
+        state = filling.filled()
     finally:
         node.close()
+    place_tables(place, backup, unfinished / TABLES, state, wanted.node, filling.read)
     configuration = Configuration(FIRST_GROUP + 1, 0, (wanted.node,))
     seed = GroupStart(
         configuration.epoch, _INDEX, (wanted.node,), True, encode_state(state)
@@ -137,20 +145,18 @@ def restore_node(
         durable.move(unfinished, target)
         shutil.rmtree(workshop)
     return Restored(
-        str(target), backup.id, len(backup.logs), backup.records, backup.bytes
+        str(target),
+        backup.id,
+        len(backup.logs),
+        backup.records,
+        backup.bytes,
+        len(backup.tables),
     )
 
 
 def _check(backup: Backup, wanted: Wanted) -> None:
     if not wanted.cluster:
         raise InvalidArgumentError("the name of a cluster must not be empty")
-    if backup.tables and not wanted.without_tables:
-        names = ", ".join(repr(table.name) for table in backup.tables)
-        msg = f"backup {backup.id} has tables, which no cluster takes over: {names}"
-        raise InvalidArgumentError(msg).advising(
-            "Restore it as a directory, which has them, or with --without-tables, and "
-            "create those again whose log has all of their records"
-        )
     if wanted.node < 1:
         raise InvalidArgumentError(f"ids of nodes begin at 1, got {wanted.node}")
     copies = wanted.replication
@@ -389,10 +395,11 @@ class _Node:
                     yield (*left, entry[ENTRY_BYTES:])
                 else:
                     yield llsn, glsn, count, batch
-            self._tell(part)
+            self.read(part.bytes)
 
-    def _tell(self, part: BackupPart) -> None:
-        self._read += part.bytes
+    def read(self, size: int) -> None:
+        """Say that so much more of the backup was read."""
+        self._read += size
         if self._progress is not None:
             self._progress(self._read, max(1, self._backup.bytes))
 

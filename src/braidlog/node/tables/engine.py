@@ -162,7 +162,11 @@ class HostedTable(Protocol):
         """Give an index up, built or not."""
 
     def pin(self) -> Pinned:
-        """Keep the files as they are."""
+        """Keep the files as they are.
+
+        Raises:
+            CorruptionError: some of it is damaged.
+        """
 
     def verify(self) -> None:
         """Read everything.

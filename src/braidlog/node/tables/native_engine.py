@@ -206,7 +206,11 @@ class HostedNativeTable:
         self._native.detach(int.from_bytes(tree))
 
     def pin(self) -> PinnedNativeTable:
-        """Keep the files as they are. Reads each run that was not pinned before."""
+        """Keep the files as they are. Verifies each run that was not pinned before.
+
+        Raises:
+            CorruptionError: some of it is damaged.
+        """
         pinned = PinnedNativeTable(self._native.pin(), self._checksums)
         self._checksums = {
             file.path: file.checksum for file in pinned.files if _is_run(file.path)
@@ -279,8 +283,11 @@ class PinnedNativeTable:
         """What there is to copy."""
 
     def _checksum(self, path: str, size: int, known: dict[str, int]) -> int:
-        if _is_run(path) and path in known:
-            return known[path]
+        if _is_run(path):
+            if path in known:
+                return known[path]
+            # Damage would be copied with a checksum that fits it.
+            self._native.verify(path)
         checksum = 0
         for offset in range(0, size, _READ_BYTES):
             part = self._native.read(path, offset, _READ_BYTES)

@@ -6,6 +6,7 @@ for a while, or when its table is closed here. There are at most ``pins_max``.
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from functools import partial
 
@@ -37,6 +38,9 @@ class Pins:
         self._next = first
         self._pins: dict[int, _Pin] = {}
         self._begun = 0
+        # All runs are read that were never pinned: who is asked again and again, or for
+        # many tables, must have threads left for everything else.
+        self._reading = asyncio.Semaphore(1)
 
     def __len__(self) -> int:
         """Return how many there are."""
@@ -47,12 +51,14 @@ class Pins:
 
         Raises:
             NotReadyError: too many are pinned.
+            CorruptionError: some of it is damaged.
         """
         if len(self._pins) + self._begun >= self._settings.pins_max:
             raise NotReadyError(f"this node has {len(self._pins)} pinned versions")
         self._begun += 1
         try:
-            pinned = await self._worker.run(table.pin)
+            async with self._reading:
+                pinned = await self._worker.run(table.pin)
         finally:
             self._begun -= 1
         lease = min(message.lease_ms / 1000, self._settings.pin_s)

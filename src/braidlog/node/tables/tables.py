@@ -190,8 +190,7 @@ class Tables:
         if isinstance(message, GetRows | ScanRows | GetTable):
             self._read(request, self._checked(message), now)
         elif isinstance(message, PinRuns):
-            table = self._hosts.host(message.table).table
-            self._answer(request, self._pin(table, message, now))
+            self._answer(request, self._pin(message, now))
         elif isinstance(message, FetchRun):
             self._answer(request, self._fetch(message, now))
         elif isinstance(message, UnpinRuns):
@@ -339,10 +338,13 @@ class Tables:
             table.applied, table.flushed, table.floor, host.joined, figures
         )
 
-    async def _pin(
-        self, table: HostedTable, message: PinRuns, now: float
-    ) -> tuple[Message, bytes]:
-        return await self._pins.pin(table, message, now), b""
+    async def _pin(self, message: PinRuns, now: float) -> tuple[Message, bytes]:
+        host = self._hosts.host(message.table)
+        try:
+            return await self._pins.pin(host.table, message, now), b""
+        except CorruptionError as error:
+            host.breaks(error)
+            raise
 
     async def _fetch(self, message: FetchRun, now: float) -> tuple[Message, bytes]:
         return await self._pins.fetch(message, now)

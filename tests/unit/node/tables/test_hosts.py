@@ -18,10 +18,9 @@ from braidlog.errors import (
     OlderNodesError,
     TooLargeError,
     TrimmedError,
-    UnauthorizedError,
 )
 from braidlog.node.server import NodeServer, open_store
-from braidlog.wire.rows import GetRows, GetTable, PinRuns, ScanRows, TableStatus
+from braidlog.wire.rows import GetRows, GetTable, ScanRows, TableStatus
 from braidlog.wire.tables import CreateIndex, DropIndex, DropTable, IndexStatus
 from unit.node.tables.cluster import SETTINGS, Nodes, identity, running, serving, until
 
@@ -294,7 +293,7 @@ async def test_indexes_are_built_or_aborted(tmp_path: Path) -> None:
         await until(lambda: good not in engine.open_tables[table]._known)
 
 
-async def test_only_nodes_copy_files_and_the_state_is_told(tmp_path: Path) -> None:
+async def test_the_state_of_a_table_is_told(tmp_path: Path) -> None:
     async with running(tmp_path, 1) as nodes:
         log, table = await make(nodes, 1)
         last = await fill(log, 5)
@@ -303,8 +302,6 @@ async def test_only_nodes_copy_files_and_the_state_is_told(tmp_path: Path) -> No
         assert isinstance(status, TableStatus)
         assert (status.applied, status.joined) == (last, True)
         assert status.figures["keys"] == 5
-        with pytest.raises(UnauthorizedError):
-            await nodes.cluster.ask_node(1, PinRuns(table, 1000), within=8)
 
 
 async def test_a_full_disk_stops_flushes_and_loses_nothing(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::counters;
+use super::hosted::put_bases;
 use super::table::Table;
 use crate::error::{Error, Result};
 use crate::manifest::Identity;
@@ -58,6 +59,14 @@ impl TableRestore {
     /// End the tree; see [`TreeRestore::finish`].
     pub fn end(&mut self) -> Result<()> {
         self.open.take().ok_or(Error::Closed)?.finish()
+    }
+
+    /// Say where the indexes of a table begin, by tree: a node of a cluster keeps that beside the trees, a directory in its
+    /// catalog.
+    pub fn put_bases(&mut self, table: u128, bases: &[(u128, u64)]) -> Result<()> {
+        let dir = Table::dir_in(&self.tables, table);
+        self.vfs.create_dir_all(&dir)?;
+        put_bases(self.vfs.as_ref(), &dir, table, bases)
     }
 
     /// End a table, whose trees are there; `counted` is what [`counters_of`] gave. Durable on return.

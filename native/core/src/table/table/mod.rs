@@ -57,6 +57,7 @@ pub use follow::Followed;
 pub use follower::{FollowedLog, TableFollower};
 pub use hosted::{
     Bounds, FoundRows, HostedTable, LogSpan, PinnedContent, PinnedFile, PinnedTable, TableLease,
+    bases_of,
 };
 pub use open::{IndexDefinition, TableDefinition};
 pub use orphans::collect_orphans;

@@ -43,6 +43,22 @@ pub(super) fn save(vfs: &dyn Vfs, dir: &Path, table: u128, bases: &Bases) -> Res
     vfs.replace(&dir.join(BASES), &encode(table, bases))
 }
 
+/// Where the indexes of a table begin, of the bytes of its file: base by tree.
+///
+/// # Errors
+/// [`Error::Corruption`] and [`Error::WrongIdentity`] where they are not that file.
+pub fn bases_of(table: u128, bytes: &[u8]) -> Result<Vec<(u128, u64)>> {
+    decode(Path::new(BASES), table, bytes).map(|bases| bases.into_iter().collect())
+}
+
+/// Save where the indexes of a table begin that another node, or a directory, had; `dir` is that of the table.
+///
+/// # Errors
+/// Those of the file system.
+pub fn put_bases(vfs: &dyn Vfs, dir: &Path, table: u128, bases: &[(u128, u64)]) -> Result<()> {
+    save(vfs, dir, table, &bases.iter().copied().collect())
+}
+
 /// What was saved; nothing if it never was.
 pub(super) fn load(vfs: &dyn Vfs, dir: &Path, table: u128) -> Result<Option<Bases>> {
     let path = dir.join(BASES);

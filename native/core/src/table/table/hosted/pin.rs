@@ -9,19 +9,22 @@ use super::bases::{self, BASES, Bases};
 use crate::error::{Error, Result};
 use crate::manifest::current::{CURRENT, encode_current, file_name as manifest_name};
 use crate::manifest::{Identity, encode_snapshot};
-use crate::table::run::{Run, file_name as run_name};
+use crate::table::run::{Run, RunCache, RunIdentity, file_name as run_name};
 use crate::table::tree::Snapshot;
 use crate::vfs::{Access, Vfs};
 
 /// Number of the manifest file that a copy begins with.
 const FIRST_MANIFEST: u64 = 1;
 
+/// Bytes of pages that are kept while a run is verified: none is read twice.
+const CACHE_BYTES: usize = 1 << 20;
+
 /// What a file consists of.
 pub enum PinnedContent {
     /// It was made for the copy.
     Made(Vec<u8>),
-    /// A run, whose file stays while this lives.
-    Run(Arc<Run>),
+    /// A run of a tree, whose file stays while this lives.
+    Run(u128, Arc<Run>),
 }
 
 /// A file to copy.
@@ -37,7 +40,7 @@ impl PinnedFile {
     pub fn len(&self) -> u64 {
         match &self.content {
             PinnedContent::Made(bytes) => bytes.len() as u64,
-            PinnedContent::Run(run) => run.info().bytes,
+            PinnedContent::Run(_, run) => run.info().bytes,
         }
     }
 
@@ -51,6 +54,7 @@ impl PinnedFile {
 pub struct PinnedTable {
     pub(super) vfs: Arc<dyn Vfs>,
     pub(super) dir: PathBuf,
+    pub(super) table: u128,
     /// The log is needed from behind this position on.
     pub flushed: u64,
     /// The files.
@@ -58,15 +62,39 @@ pub struct PinnedTable {
 }
 
 impl PinnedTable {
+    fn file(&self, path: &str) -> Result<&PinnedFile> {
+        let found = self.files.iter().find(|file| file.path == path);
+        found.ok_or_else(|| Error::NotFound {
+            what: format!("{path:?} in the pinned version"),
+        })
+    }
+
+    /// Read a file that is a run, and check all of it: damage is not copied.
+    ///
+    /// # Errors
+    /// [`Error::Corruption`] where it is damaged; [`Error::NotFound`] if there is no such file; those of the file system.
+    pub fn verify(&self, path: &str) -> Result<()> {
+        let PinnedContent::Run(tree, run) = &self.file(path)?.content else {
+            return Ok(());
+        };
+        let identity = RunIdentity {
+            node: self.table,
+            tree: *tree,
+            number: run.info().number,
+        };
+        let dir = self.dir.join(format!("{tree:032x}"));
+        // With a cache of its own: the one of the table has pages as they were.
+        let cache = Arc::new(RunCache::new(CACHE_BYTES, 1));
+        let run = Run::open(Arc::clone(&self.vfs), &dir, identity, run.info(), &cache)?;
+        run.verify(&mut |_| {}).map(|_| ())
+    }
+
     /// A part of a file; shorter at its end.
     ///
     /// # Errors
     /// [`Error::NotFound`] if there is no such file; those of the file system.
     pub fn read(&self, path: &str, offset: u64, size: usize) -> Result<Vec<u8>> {
-        let found = self.files.iter().find(|file| file.path == path);
-        let file = found.ok_or_else(|| Error::NotFound {
-            what: format!("{path:?} in the pinned version"),
-        })?;
+        let file = self.file(path)?;
         let left = file.len().saturating_sub(offset);
         let size = left.min(size as u64) as usize;
         match &file.content {
@@ -74,7 +102,7 @@ impl PinnedTable {
                 let at = (offset as usize).min(bytes.len());
                 Ok(bytes[at..at + size].to_vec())
             }
-            PinnedContent::Run(_) => {
+            PinnedContent::Run(..) => {
                 let mut part = vec![0; size];
                 let file = self.vfs.open(&self.dir.join(path), Access::Read)?;
                 if size > 0 {
@@ -117,6 +145,7 @@ impl Table {
         Ok(PinnedTable {
             vfs: Arc::clone(&self.vfs),
             dir: self.dir.clone(),
+            table: self.id,
             flushed,
             files,
         })
@@ -145,7 +174,7 @@ impl Table {
         add(&name, PinnedContent::Made(manifest));
         for run in snapshot.runs() {
             let name = run_name(run.info().number);
-            add(&name, PinnedContent::Run(Arc::clone(run)));
+            add(&name, PinnedContent::Run(tree, Arc::clone(run)));
         }
         Ok(())
     }

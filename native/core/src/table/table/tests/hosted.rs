@@ -176,6 +176,86 @@ fn filled(host: &Host, log: &mut Log, keys: u64) {
 }
 
 #[test]
+fn a_damaged_run_is_found_before_it_is_copied() {
+    let host = Host::new(&[("by_n", "json:/n:int")], table_options());
+    let mut log = Log::default();
+    filled(&host, &mut log, 50);
+    host.table.flush().unwrap();
+    host.check(&log); // Its pages are in memory from here on.
+    let pinned = host.table.pin().unwrap();
+    let mut runs = 0;
+    for file in &pinned.files {
+        pinned.verify(&file.path).unwrap();
+        if matches!(file.content, PinnedContent::Run(..)) {
+            runs += 1;
+            let path = Table::dir_in(Path::new(TABLES), 2).join(&file.path);
+            host.vfs.flip_bit(&path, 5, 0).unwrap();
+            let found = pinned.verify(&file.path);
+            assert!(matches!(found, Err(Error::Corruption { .. })), "{found:?}");
+        }
+    }
+    assert_eq!(runs, 2);
+    let missing = pinned.verify("nothing");
+    assert!(matches!(missing, Err(Error::NotFound { .. })));
+}
+
+#[test]
+fn what_was_pinned_is_restored_on_another_host() {
+    let mut host = Host::new(&[("by_n", "json:/n:int")], table_options());
+    let mut log = Log::default();
+    filled(&host, &mut log, 40);
+    host.attach("later", "json:/n", 21);
+    host.build(21);
+    filled(&host, &mut log, 60);
+    host.table.flush().unwrap();
+    let pinned = host.table.pin().unwrap();
+    let content = |path: &str| pinned.read(path, 0, usize::MAX >> 1).unwrap();
+    let bases = bases_of(2, &content("BASES")).unwrap();
+    assert_eq!(bases.len(), 2);
+    let vfs = MemoryVfs::new();
+    let mut restore = TableRestore::new(shared(&vfs), OTHER.into(), 2);
+    for tree in bases.iter().map(|(tree, _)| *tree).chain([3]) {
+        let dir = format!("{tree:032x}/");
+        let files = || {
+            pinned
+                .files
+                .iter()
+                .filter(|file| file.path.starts_with(&dir))
+        };
+        let manifest = files().find(|file| file.path.contains("MANIFEST-"));
+        restore
+            .begin(2, tree, &content(&manifest.unwrap().path))
+            .unwrap();
+        for file in files() {
+            if let PinnedContent::Run(_, run) = &file.content {
+                let bytes = content(&file.path);
+                restore.append(run.info().number, &bytes).unwrap();
+            }
+        }
+        restore.end().unwrap();
+    }
+    restore.put_bases(2, &bases).unwrap();
+    restore.end_table(2, Some(&content("COUNTERS"))).unwrap();
+    let (definition, options) = (host.definition.clone(), host.options.clone());
+    let first = pinned.flushed + 1;
+    let table = open_hosted(&vfs, OTHER, &definition, &options, first).unwrap();
+    let other = Host {
+        vfs,
+        dir: OTHER,
+        definition,
+        options,
+        table,
+    };
+    assert_eq!(other.table.is_built(21), Some(true));
+    other.give(&log);
+    other.check(&log);
+    assert_eq!(
+        other.table.stats().counters.records,
+        host.table.stats().counters.records
+    );
+}
+
+#[test]
 fn it_is_what_its_log_says_after_every_open() {
     let mut host = Host::new(&[("n", "json:/n:int")], table_options());
     let mut log = Log::default();
