@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final, TypeAlias
+from typing import IO, TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from braidlog import durable
 from braidlog.errors import (
@@ -31,7 +31,11 @@ if TYPE_CHECKING:
 PlaceLike: TypeAlias = str | os.PathLike[str]
 """A path, or a URI such as ``s3://bucket/backups``."""
 
+T = TypeVar("T")
+
 _READ_BYTES: Final = 4 << 20
+_ATTEMPTS: Final = 64
+"""Of what another run may come in between with, which takes a moment only."""
 
 
 class Place(ABC):
@@ -154,12 +158,28 @@ class _Directory(Place):
 
     def names(self, folder: str) -> list[str]:
         top = self.root / folder
-        with self.explained(folder):
+
+        def found() -> list[str]:
             return sorted(
                 path.relative_to(self.root).as_posix()
                 for path in top.rglob("*")
                 if path.is_file()
             )
+
+        return self._beside_others(folder, found)
+
+    def _beside_others(self, name: str, step: Callable[[], T]) -> T:
+        """Do something again if another run removed a directory, which was empty.
+
+        Raises:
+            UnavailableError: the system refuses, or one is always removed.
+        """
+        for _ in range(_ATTEMPTS):
+            with self.explained(name), suppress(FileNotFoundError):
+                return step()
+        path = self.shown(name)
+        msg = f"{path}: its directory is removed again and again"
+        raise UnavailableError(msg, path=path)
 
     def size(self, name: str) -> int | None:
         try:
@@ -181,10 +201,15 @@ class _Directory(Place):
                 "exist: check the path, or create it"
             )
             raise NotFoundError(msg)
-        with self.explained(name):
-            durable.make_directory(path.parent)
-            with durable.replacing(path) as file:
-                yield file
+        with ExitStack() as stack:
+
+            def begun() -> IO[bytes]:
+                durable.make_directory(path.parent)
+                return stack.enter_context(durable.replacing(path))
+
+            stack.enter_context(self.explained(name))
+            # From here on the directory is not empty, and nobody removes it.
+            yield self._beside_others(name, begun)
 
     def remove(self, name: str) -> None:
         path = self.root / name

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import braidlog
-from braidlog import Store
+from braidlog import Store, durable
 from braidlog.backup import backups, damaged, delete, restore, verify
 from braidlog.backup import directory as directories
 from braidlog.backup import run as runs
@@ -198,3 +198,38 @@ def test_a_base_that_goes_meanwhile_is_missed(
     with pytest.raises(BackupDamagedError, match="is missing"):
         store.backup(place)
     assert backups(place) == []
+
+
+def test_a_run_that_ends_takes_no_directory_from_one_that_begins(
+    store: MemoryStore, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Runs remove directories that are empty, and others are about to write there."""
+    fill(store)
+    make, others = durable.make_directory, place_of(place)
+    removed: list[Path] = []
+
+    def making(path: Path) -> None:
+        make(path)
+        if path not in removed:
+            removed.append(path)
+            others.remove(f"{path.relative_to(place).as_posix()}/nothing")
+
+    monkeypatch.setattr(durable, "make_directory", making)
+    made = store.backup(place)
+    assert {path.name for path in removed} >= {"running", made.logs[0].id}
+    assert verify(place).findings == []
+
+
+def test_a_directory_that_is_always_removed_is_named(
+    store: MemoryStore, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(store)
+    make, others = durable.make_directory, place_of(place)
+
+    def making(path: Path) -> None:
+        make(path)
+        others.remove(f"{path.relative_to(place).as_posix()}/nothing")
+
+    monkeypatch.setattr(durable, "make_directory", making)
+    with pytest.raises(UnavailableError, match="removed again and again"):
+        store.backup(place)
