@@ -21,7 +21,15 @@ from examples.demo.githistory import GitHistory
 from examples.demo.options import LOG
 from examples.demo.replay import Difference, compare
 
-__all__ = ["TABLE", "Past", "keep_table", "pasts", "positions_of", "trees_of"]
+__all__ = [
+    "DELETES",
+    "TABLE",
+    "Past",
+    "keep_table",
+    "pasts",
+    "positions_of",
+    "trees_of",
+]
 
 TABLE: Final = "files"
 """Name of the table that the demo keeps."""
@@ -29,7 +37,8 @@ TABLE: Final = "files"
 _HISTORY: Final = 1 << 40
 
 # In JSON nothing else can look like this: quotes in a path are escaped.
-_DELETES: Final = r'pattern:"op": ?"delete"'
+DELETES: Final = r'pattern:"op": ?"delete"'
+"""Which events delete the key."""
 
 # Little, so that files are written and merged between the kills.
 _MEMORY_BYTES: Final = 256 << 10
@@ -52,7 +61,7 @@ def keep_table(store: braidlog.Store) -> Any:
         log=LOG,
         history=_HISTORY,
         memory_bytes=_MEMORY_BYTES,
-        deletes=_DELETES,
+        deletes=DELETES,
         exist_ok=True,
     )
 
