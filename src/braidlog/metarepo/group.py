@@ -27,6 +27,7 @@ from braidlog.metarepo.admission import stamped
 from braidlog.metarepo.events import Elections, Event
 from braidlog.metarepo.leader.leadership import Leadership
 from braidlog.metarepo.leader.settings import GroupSettings
+from braidlog.metarepo.machine import faults
 from braidlog.metarepo.machine.repository import Repository
 from braidlog.metarepo.machine.views import Standing
 from braidlog.metarepo.pending import Answer, News, Sealing, unknown_outcome
@@ -161,6 +162,7 @@ class MetadataMember:
                 else lambda _: _UNKNOWN
             ),
             tables=tuple(self.repository.state.tables.values()),
+            settled=faults.is_settled(self.repository.state),
         )
 
     # --- inputs

@@ -444,6 +444,9 @@ class Metadata(Message, frozen=True, array_like=True):
     nodes: tuple[NodeInfo, ...]
     logs: tuple[LogInfo, ...]
     tables: tuple[TableInfo, ...] = ()
+    settled: bool = True
+    """False after a rescue, until nodes have said what they hold: something that is not
+    listed may exist."""
 
 
 class Execute(Message, frozen=True, array_like=True):

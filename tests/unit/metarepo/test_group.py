@@ -11,11 +11,13 @@ from braidlog.errors import (
     UnauthorizedError,
     UnavailableError,
 )
+from braidlog.faultlog.configuration import Configuration
 from braidlog.logstream.states import ReplicaState
 from braidlog.metarepo.events import Event
 from braidlog.metarepo.group import GroupEffects, MetadataMember
 from braidlog.metarepo.leader.leadership import takers
 from braidlog.metarepo.leader.settings import GroupSettings
+from braidlog.metarepo.machine.faults import first
 from braidlog.metarepo.machine.state import State
 from braidlog.metarepo.pending import Answer
 from braidlog.raft import (
@@ -539,3 +541,13 @@ def test_names_and_pins_of_tables_are_guarded() -> None:
     # It is moved by the host, when that has flushed.
     move = commands.SetCursor(LOG, pin, 1, change=commands.CursorChange.MOVE)
     assert isinstance(lone.result(move), Done)
+
+
+def test_metadata_of_a_rescued_cluster_is_not_settled_until_all_is_known() -> None:
+    lone = Lone()
+    assert lone.group.metadata().settled
+    state = lone.group.repository.state
+    state.faults = first(Configuration(2, 0, (1, 2, 3), (3,)), (1, 2))
+    assert not lone.group.metadata().settled
+    state.faults.awaited = ()
+    assert lone.group.metadata().settled

@@ -85,7 +85,7 @@ EXAMPLES: list[tuple[Message, bytes]] = [
     (m.Read(3, 1, True, 4096, 100), b""),
     (m.Records(3, (RUN,), (1, 3), (2, 3), 7, 1, 4), b"aabbb"),
     (m.GetMetadata(7, 100, True, True), b""),
-    (m.Metadata(7, 1, "test", (NODE,), (INFO,), (TABLE,)), b""),
+    (m.Metadata(7, 1, "test", (NODE,), (INFO,), (TABLE,), False), b""),
     (m.Execute(b"c" * 16), b"command"),
     (m.Executed(8), b"result"),
     (m.Consensus(1), b"raft"),

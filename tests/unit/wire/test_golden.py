@@ -89,7 +89,7 @@ def test_reports_and_metadata_of_nodes_that_know_no_tables_are_read() -> None:
             assert read.features == 0
         else:
             assert isinstance(read, Metadata)
-            assert read.tables == ()
+            assert (read.tables, read.settled) == ((), True)
 
 
 def test_the_greeting_of_nodes_that_prove_nothing_is_read() -> None:

@@ -39,6 +39,11 @@ def first(configuration: Configuration, awaited: tuple[int, ...] = ()) -> FaultS
     )
 
 
+def is_settled(state: State) -> bool:
+    """Tell whether nothing has to wait for the end of a rescue."""
+    return state.faults is None or not state.faults.awaited
+
+
 def require_settled(state: State) -> None:
     """Refuse what has to wait for the end of a rescue.
 

@@ -5,7 +5,8 @@ it names no more is closed, and taken away. What lies on the disk and was not na
 since the start is taken away only after the repository has confirmed that there is no
 such table: a node that starts may know less than it did before.
 
-*Invariants.* No directory is taken away by metadata that is older than the directory.
+*Invariants.* No directory is taken away by metadata that is older than the directory,
+nor by that of a cluster that was rescued, before it knows again what there was.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ class Hosts:
 
     def _look(self) -> None:
         """Compare what is kept with what the catalog says."""
-        if self._ended:
+        if self._ended or not self._view.is_settled:
             return
         wanted = {
             each.table: each
@@ -144,6 +145,9 @@ class Hosts:
         while not self._looked:
             try:
                 routes = await self._view.confirm()
+                if not routes.metadata.settled:
+                    msg = "the cluster was rescued, and not all tables are known yet"
+                    raise NotReadyError(msg)
                 found = await self._parts.slow.run(self._parts.engine.files.tables)
                 node = self._parts.node
                 kept = {t.table for t in routes.metadata.tables if node in t.hosts}

@@ -61,6 +61,11 @@ class CatalogView:
         return self._routes
 
     @property
+    def is_settled(self) -> bool:
+        """Tell whether what is not listed does not exist."""
+        return self._routes is not None and self._routes.metadata.settled
+
+    @property
     def tables(self) -> tuple[TableInfo, ...]:
         """Return all tables that are known."""
         return () if self._routes is None else self._routes.metadata.tables

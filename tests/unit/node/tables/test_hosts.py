@@ -7,7 +7,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 from sim.tables.engine import REFUSED, TableDisk
 
@@ -20,6 +22,9 @@ from braidlog.errors import (
     TrimmedError,
 )
 from braidlog.node.server import NodeServer, open_store
+from braidlog.node.tables.host import HostState
+from braidlog.node.tables.view import CatalogView
+from braidlog.wire.messages import Metadata
 from braidlog.wire.rows import GetRows, GetTable, ScanRows, TableStatus
 from braidlog.wire.tables import CreateIndex, DropIndex, DropTable, IndexStatus
 from unit.node.tables.cluster import SETTINGS, Nodes, identity, running, serving, until
@@ -348,3 +353,60 @@ async def test_reads_of_one_connection_leave_places_to_others(tmp_path: Path) ->
         # What has ended takes no place.
         assert await nodes.get(1, table, b"k") == {}
         assert not nodes.nodes[1].tables._working
+
+
+@pytest.mark.parametrize("known_before", [False, True])
+async def test_nothing_is_taken_away_before_a_rescued_cluster_knows_its_tables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, known_before: bool
+) -> None:
+    """The node may know the cluster of before, which had no table either."""
+    async with running(tmp_path, 1) as nodes:
+        log, table = await make(nodes, 1)
+        last = await fill(log, 20)
+        node = nodes.nodes[1]
+        await node.end()
+        take, confirm = CatalogView.take, CatalogView.confirm
+        rescued, looks, asked = [True], list[int](), list[int]()
+
+        def taking(self: CatalogView, metadata: Metadata) -> None:
+            if rescued:
+                looks.append(1)
+                settled = known_before and not asked
+                metadata = msgspec.structs.replace(metadata, tables=(), settled=settled)
+            take(self, metadata)
+
+        async def confirming(self: CatalogView) -> Any:
+            asked.append(1)
+            return await confirm(self)
+
+        monkeypatch.setattr(CatalogView, "take", taking)
+        monkeypatch.setattr(CatalogView, "confirm", confirming)
+        await node.start()
+        await until(lambda: asked if known_before else len(looks) > 2)
+        await asyncio.sleep(0.3)
+        assert node.disk.trashed == []
+        rescued.clear()
+        await nodes.client.create_log("news")
+        await serving(nodes, table, 1)
+        found = await nodes.get(1, table, b"k001", b"k002", after=last)
+        assert found == {b"k001": b"v1", b"k002": b"v2"}
+        assert node.disk.trashed == []
+
+
+async def test_a_host_goes_on_while_a_rescued_cluster_does_not_know_its_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(tmp_path, 1) as nodes:
+        _, table = await make(nodes, 1)
+        take, looks = CatalogView.take, list[int]()
+
+        def taking(self: CatalogView, metadata: Metadata) -> None:
+            take(self, msgspec.structs.replace(metadata, tables=(), settled=False))
+            looks.append(1)
+
+        monkeypatch.setattr(CatalogView, "take", taking)
+        await nodes.client.create_log("news")
+        await until(lambda: looks)
+        await asyncio.sleep(0.2)
+        assert nodes.nodes[1].state(table) == HostState.SERVING.value
+        assert nodes.nodes[1].disk.trashed == []
