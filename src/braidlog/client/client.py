@@ -25,6 +25,7 @@ from braidlog.closable import AsyncClosable
 from braidlog.errors import (
     AlreadyExistsError,
     InvalidArgumentError,
+    LogInUseError,
     NotFoundError,
     RemoteProtocolError,
 )
@@ -194,9 +195,17 @@ class AsyncClient(AsyncClosable):
 
         Raises:
             NotFoundError: there is no log of that name.
+            LogInUseError: tables follow it.
         """
-        info = (await self._cluster.linearize()).named(name)
-        await self._cluster.execute(commands.DeleteLog(info.log))
+        routes = await self._cluster.linearize()
+        info = routes.named(name)
+        try:
+            await self._cluster.execute(commands.DeleteLog(info.log))
+        except LogInUseError as error:
+            # An answer has no room for any number of names.
+            followers = (t.name for t in routes.metadata.tables if t.log == info.log)
+            error.tables = tuple(sorted(followers))
+            raise
         if (log := self._logs.pop(info.log, None)) is not None:
             log._close(NotFoundError(f"log {name!r} was deleted"))
 

@@ -23,7 +23,12 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from braidlog.errors import InvalidArgumentError, MetadataFullError
+from braidlog.errors import (
+    LogInUseError,
+    MetadataFullError,
+    TableCursorError,
+    TablePinError,
+)
 from braidlog.metarepo.machine.repository import Repository
 from braidlog.metarepo.machine.state import (
     HISTORY_CUTS_MIN,
@@ -31,6 +36,7 @@ from braidlog.metarepo.machine.state import (
     StreamState,
     encode_state,
 )
+from braidlog.metarepo.machine.tables import tables_of
 from braidlog.names import checked_new_name
 from braidlog.wire import commands
 from braidlog.wire.commands import Command
@@ -115,11 +121,44 @@ def require_names(state: State, command: Command) -> None:
 
 
 def _refuse_pin(state: State, name: str) -> None:
+    table = _table_of(state, name)
+    what = f"table {table!r}" if table else "a table"
+    msg = f"cursor {name!r} belongs to {what}: it goes when the table is dropped"
+    raise TableCursorError(msg, table=table)
+
+
+def _table_of(state: State, name: str) -> str:
+    """Return the name of the table that a cursor belongs to; empty if it is gone."""
     table, _, _ = name.removeprefix(PIN_PREFIX).partition(":")
     found = next((t for key, t in state.tables.items() if key.hex() == table), None)
-    what = f"table {found.name!r}" if found is not None else "a table"
-    msg = f"cursor {name!r} belongs to {what}: it goes when the table is dropped"
-    raise InvalidArgumentError(msg)
+    return found.name if found is not None else ""
+
+
+def require_no_table(state: State, command: Command) -> None:
+    """Refuse what would take records away that a table needs.
+
+    Raises:
+        LogInUseError: tables follow the log that is to be deleted.
+        TablePinError: a host of a table does not have the records in files yet.
+    """
+    match command:
+        case commands.DeleteLog(log=log):
+            if names := tuple(table.name for table in tables_of(state, log)):
+                msg = (
+                    f"log {state.logs[log].name!r} cannot be deleted: table "
+                    f"{names[0]!r} follows it"
+                )
+                raise LogInUseError(msg, tables=names)
+        case commands.Trim(log=log, glsn=glsn, ignore_pins=True) if log in state.logs:
+            for name, cursor in state.logs[log].cursors.items():
+                if name.startswith(PIN_PREFIX) and cursor.position < glsn:
+                    table = _table_of(state, name)
+                    msg = (
+                        f"table {table!r} needs log {state.logs[log].name!r} from "
+                        f"position {cursor.position} on, so it cannot be trimmed to "
+                        f"{glsn}"
+                    )
+                    raise TablePinError(msg, table=table, position=cursor.position)
 
 
 class StateBudget:

@@ -7,7 +7,10 @@ import pytest
 
 from braidlog.errors import (
     InvalidArgumentError,
+    LogInUseError,
     NotFoundError,
+    TableCursorError,
+    TablePinError,
     UnauthorizedError,
     UnavailableError,
 )
@@ -41,8 +44,13 @@ from braidlog.wire.messages import (
     StreamInfo,
     StreamReport,
 )
-from braidlog.wire.results import Created, Done, Epoch, decode_result
-from braidlog.wire.tables import CreateIndex, CreateTable, RenameTable
+from braidlog.wire.results import Created, Done, Epoch, Trimmed, decode_result
+from braidlog.wire.tables import (
+    CreateIndex,
+    CreateTable,
+    DropTable,
+    RenameTable,
+)
 from unit.metarepo.bench import LOG
 
 
@@ -537,7 +545,7 @@ def test_names_and_pins_of_tables_are_guarded() -> None:
     ):
         answer = lone.do(command)
         assert answer is not None
-        assert isinstance(answer.error, InvalidArgumentError), command
+        assert isinstance(answer.error, TableCursorError), command
     # It is moved by the host, when that has flushed.
     move = commands.SetCursor(LOG, pin, 1, change=commands.CursorChange.MOVE)
     assert isinstance(lone.result(move), Done)
@@ -551,3 +559,21 @@ def test_metadata_of_a_rescued_cluster_is_not_settled_until_all_is_known() -> No
     assert not lone.group.metadata().settled
     state.faults.awaited = ()
     assert lone.group.metadata().settled
+
+
+def test_what_a_table_needs_is_not_taken_away() -> None:
+    lone = three_nodes()
+    lone.result(commands.CreateLog(LOG, "log", 1, 2, 1))
+    lone.result(ChangeTables((TABLE,)))
+    answer = lone.do(commands.DeleteLog(LOG))
+    assert answer is not None
+    assert isinstance(answer.error, LogInUseError)
+    assert answer.error.tables == ("stock",)
+    lone.group.repository.state.logs[LOG].high_watermark = 9
+    answer = lone.do(commands.Trim(LOG, 5, ignore_pins=True))
+    assert answer is not None
+    assert isinstance(answer.error, TablePinError)
+    assert (answer.error.table, answer.error.position) == ("stock", 1)
+    assert lone.result(commands.Trim(LOG, 5)) == Trimmed(1)
+    lone.result(ChangeTables((DropTable(TABLE.table),)))
+    assert lone.result(commands.Trim(LOG, 5, ignore_pins=True)) == Trimmed(5)

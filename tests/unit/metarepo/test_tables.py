@@ -204,6 +204,15 @@ def test_emptied_and_rebuilt_tables_have_new_identities() -> None:
     assert bench.table(identity(11)).begin == 1
 
 
+def test_no_trim_passes_the_pin_of_a_table() -> None:
+    bench = Catalog(create())
+    bench.do(commands.SetCursor(LOG, "mine", 2, True))
+    force = commands.Trim(LOG, 8, ignore_pins=True)
+    assert bench.do(force).first == 1  # type: ignore[union-attr]
+    bench.trim(5)
+    assert bench.do(force).first == 5  # type: ignore[union-attr]
+
+
 def test_a_replacement_that_lacks_an_index_is_void() -> None:
     bench = Catalog(create(), CreateIndex(TABLE, INDEX, "i", b"f"))
     made = ReplaceTable(TABLE, identity(8), (identity(9),), empty=True)

@@ -22,7 +22,11 @@ from braidlog.errors import (
     UnauthorizedError,
 )
 from braidlog.logstream.states import ReplicaState
-from braidlog.metarepo.admission import StateBudget, require_names
+from braidlog.metarepo.admission import (
+    StateBudget,
+    require_names,
+    require_no_table,
+)
 from braidlog.metarepo.events import Event, Facts, Value, facts_of, happened
 from braidlog.metarepo.leader.collector import Collector
 from braidlog.metarepo.leader.controller import Controller
@@ -252,6 +256,7 @@ class Leadership:
 
         Raises:
             UnauthorizedError: it is not for clients.
+            LogInUseError, TablePinError: a table needs what it takes away.
             UnavailableError: too few nodes are alive.
             InvalidArgumentError: the node is still needed, or alive; or a new name
                 cannot be one.
@@ -261,6 +266,7 @@ class Leadership:
         if command.ROLE == "leader":
             raise UnauthorizedError("only the metadata repository itself makes cuts")
         require_names(repository.state, command)
+        require_no_table(repository.state, command)
         prepared = self._prepared(repository, command, now, membership)
         self._room.require(repository, prepared, now)
         return prepared

@@ -26,6 +26,7 @@ from braidlog.metarepo.machine.state import (
 )
 from braidlog.wire.commands import AlterLog, CreateLog, DeleteLog, Trim
 from braidlog.wire.results import Created, Done, Trimmed
+from braidlog.wire.tables import PIN_PREFIX
 
 LOG_ID_BYTES = 16
 
@@ -200,14 +201,17 @@ def delete(state: State, index: int, command: DeleteLog) -> Done:
 
 
 def trim(state: State, index: int, command: Trim) -> Trimmed:
-    """Apply `Trim`: never back, never behind a live pin that is not to be ignored."""
+    """Apply `Trim`: never back, never behind a live pin that is not to be ignored.
+
+    Those of tables never are: nothing else has what they hold.
+    """
     log = require_log(state, command.log)
     if not 1 <= command.glsn <= log.high_watermark + 1:
         raise InvalidArgumentError(
             f"a trim must go to a position from 1 to {log.high_watermark + 1}, "
             f"got {command.glsn}"
         )
-    pins = [] if command.ignore_pins else live_pins(log, command.now)
+    pins = _table_pins(log) if command.ignore_pins else live_pins(log, command.now)
     advance(state, index, log, min([command.glsn, *pins]))
     return Trimmed(log.trim)
 
@@ -217,6 +221,14 @@ def advance(state: State, index: int, log: LogState, first: int) -> None:
     if first > log.trim:
         log.trim = first
         _tell(state, log, index)
+
+
+def _table_pins(log: LogState) -> list[int]:
+    return [
+        cursor.position
+        for name, cursor in log.cursors.items()
+        if name.startswith(PIN_PREFIX)
+    ]
 
 
 def live_pins(log: LogState, now: int) -> list[int]:

@@ -12,7 +12,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from braidlog.errors import InvalidArgumentError, TooLargeError, UnauthorizedError
+from braidlog.errors import (
+    InvalidArgumentError,
+    TableCursorError,
+    TooLargeError,
+    UnauthorizedError,
+)
 from braidlog.names import checked_name
 from braidlog.serving.settings import host_and_port
 from braidlog.store.catalog import LogOptions
@@ -20,6 +25,7 @@ from braidlog.store.retention import LEASE_MAX_S
 from braidlog.wire import commands
 from braidlog.wire.commands import Command
 from braidlog.wire.roles import Role
+from braidlog.wire.tables import PIN_PREFIX
 
 _LOG_ID_BYTES: Final = 16
 _IDENTITY_BYTES: Final = 16
@@ -48,6 +54,17 @@ def admit(command: bytes, role: Role) -> Command:
         raise TooLargeError(msg, size=len(command), limit=_BYTES_MAX)
     _check_values(decoded)
     return decoded
+
+
+def refuse_pin(command: Command) -> None:
+    """Refuse what a host of a table alone may do: to move its pin of the log.
+
+    Raises:
+        TableCursorError: it is that.
+    """
+    if isinstance(command, commands.SetCursor) and command.name.startswith(PIN_PREFIX):
+        msg = f"cursor {command.name!r} belongs to a table, which moves it by itself"
+        raise TableCursorError(msg)
 
 
 def _check_role(command: Command, role: Role) -> None:

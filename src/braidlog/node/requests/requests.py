@@ -15,7 +15,7 @@ from braidlog.metarepo.pending import Answer
 from braidlog.node.peers.links import Peers
 from braidlog.node.replication.replicas import Replicas
 from braidlog.node.repository.route import RepositoryRoute
-from braidlog.node.requests.admission import admit
+from braidlog.node.requests.admission import admit, refuse_pin
 from braidlog.node.requests.forwarding import Answer as PeerAnswer
 from braidlog.node.requests.forwarding import Forwarding, not_leading
 from braidlog.node.requests.metadata import Answers, Scheduler
@@ -89,8 +89,11 @@ class Requests:
     def _checked(
         self, request: Request, message: Execute, command: bytes, role: Role
     ) -> None:
-        admit(command, role)
-        forward = not self._votes(request.session.connection.peer)
+        peer = request.session.connection.peer
+        decoded = admit(command, role)
+        if not peer:
+            refuse_pin(decoded)
+        forward = not self._votes(peer)
         self.execute(message.call, command, _to(request), forward=forward)
 
     def _votes(self, node: int) -> bool:

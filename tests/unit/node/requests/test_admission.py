@@ -4,8 +4,13 @@ from typing import Any, get_args
 
 import pytest
 
-from braidlog.errors import InvalidArgumentError, TooLargeError, UnauthorizedError
-from braidlog.node.requests.admission import admit
+from braidlog.errors import (
+    InvalidArgumentError,
+    TableCursorError,
+    TooLargeError,
+    UnauthorizedError,
+)
+from braidlog.node.requests.admission import admit, refuse_pin
 from braidlog.store.catalog import LogOptions
 from braidlog.wire import commands
 from braidlog.wire.commands import Command, encode
@@ -72,6 +77,14 @@ def test_what_the_leader_decides_comes_from_nobody() -> None:
     for command in made:
         with pytest.raises(UnauthorizedError, match="leader"):
             admit(encode(command), Role.PEER)
+
+
+def test_only_a_host_moves_its_pin() -> None:
+    move = commands.CursorChange.MOVE
+    for change in commands.CursorChange:
+        with pytest.raises(TableCursorError):
+            refuse_pin(commands.SetCursor(LOG, "table:ab:1", 5, change=change))
+    refuse_pin(commands.SetCursor(LOG, "tables", 5, change=move))
 
 
 @pytest.mark.parametrize("options", NO_OPTIONS)
