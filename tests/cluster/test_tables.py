@@ -152,6 +152,17 @@ def test_the_command_line_reads_a_cluster(cluster: LocalCluster) -> None:
     assert shown(cluster, "get", "goods", "k003") == ['{"n":3}']
     [listed] = command(cluster, "table", "list", "--json").splitlines()
     assert json.loads(listed)["table"] == "goods"
+    command(
+        cluster, "table", "create", "later", "--log", "orders", "--begin", str(position)
+    )
+    [whole] = command(cluster, "table", "verify", "--json").splitlines()
+    found = json.loads(whole)
+    assert (found["tables"], found["records"], found["findings"]) == (2, 21, [])
+    assert found["entries"] == 40
+    rebuilt = json.loads(command(cluster, "table", "rebuild", "goods", "--json"))
+    assert rebuilt["applied"] == position
+    assert shown(cluster, "get", "goods", "k003") == ['{"n":3}']
+    command(cluster, "table", "drop", "later", "--yes")
     command(cluster, "index", "drop", "goods", "all")
     command(cluster, "table", "drop", "goods", "--yes")
     assert command(cluster, "table", "list", "--json") == ""

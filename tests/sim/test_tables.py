@@ -78,7 +78,7 @@ async def _serves_at_once(host: Any) -> None:
 def _heeds_no_after(tables: Any, request: Any, message: Any, now: float) -> None:
     host = tables._hosts.host(message.table)
     assert host.table is not None
-    tables._answer(request, tables._rows(host, message, request.session))
+    tables._answer(request, tables._carry_out(host, message, request.session))
 
 
 def _forgets_a_run(table: Any) -> bool:

@@ -293,6 +293,7 @@ class AsyncClient(AsyncClosable):
         *,
         log: str,
         indexes: Mapping[str, str] | None = None,
+        begin: int | None = None,
         history: int = 0,
         memory_bytes: int | None = None,
         deletes: str = "null",
@@ -301,16 +302,18 @@ class AsyncClient(AsyncClosable):
     ) -> AsyncClusterTable:
         """Create a table of a log: the latest record of each key; durable on return.
 
-        It is kept by ``replicas`` nodes (None: as many as keep a stream of the log) and
-        counts all records that the log has. The other arguments are those of
-        `Store.create_table`.
+        It is kept by ``replicas`` nodes (None: as many as keep a stream of the log).
+        The other arguments are those of `Store.create_table`.
 
         Raises:
             InvalidArgumentError: an option is wrong, or a new table cannot have this
                 name.
-            OlderNodesError: some node is of a version that knows no tables.
+            OlderNodesError: some node is of a version that knows no tables, or none
+                that begin behind the first record of their log.
             AlreadyExistsError: the table exists, and ``exist_ok`` is not set.
             NotFoundError: there is no such log.
+            TrimmedError: ``begin`` is below the first position of the log.
+            BeyondEndError: ``begin`` is above the next position of the log.
         """
         if exist_ok and name in await self.tables():
             return await self.table(name)
@@ -322,6 +325,7 @@ class AsyncClient(AsyncClosable):
                     name,
                     log=log,
                     indexes=indexes,
+                    begin=begin,
                     history=history,
                     memory_bytes=memory_bytes,
                     deletes=deletes,

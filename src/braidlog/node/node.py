@@ -61,6 +61,7 @@ from braidlog.wire.connection import VERSION_MAX, VERSION_MIN
 from braidlog.wire.events import Appends, Received, Requested
 from braidlog.wire.messages import (
     FEATURES,
+    FEATURES_OF_TABLES,
     Append,
     Commit,
     Configure,
@@ -137,11 +138,12 @@ class ClusterNode:
             self.member.group.repository if self.member is not None else None
         )
         self.peer_identity.part = self._part
-        self._reporting = self._make_reporting(keeps_tables=tables is not None)
+        self._features = FEATURES | (FEATURES_OF_TABLES if tables else Feature(0))
+        self._reporting = self._make_reporting()
         self.requests = self._make_requests()
         execute = self.requests.execute
         self.tables = self._make_tables(tables) if tables is not None else None
-        self._registration = Registration(config, who, execute)
+        self._registration = Registration(config, who, execute, self._features)
         self._replica_offer = ReplicaOffer(self.id, store, self._era, execute)
         self._retention = Retention(
             config, self.replicas.primaries, self.wall_clock, execute
@@ -203,7 +205,7 @@ class ClusterNode:
             lambda: len(self.sessions),
         )
 
-    def _make_reporting(self, *, keeps_tables: bool) -> Reporting:
+    def _make_reporting(self) -> Reporting:
         return Reporting(
             self.config,
             self.incarnation,
@@ -211,7 +213,7 @@ class ClusterNode:
             self.peers,
             stored=self.replicas.reports,
             says=self.says,
-            features=FEATURES | (Feature.TABLES if keeps_tables else Feature(0)),
+            features=self._features,
         )
 
     def _make_tables(self, work: TableWork) -> Tables:

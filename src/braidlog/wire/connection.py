@@ -91,6 +91,8 @@ ANSWERS: Final[dict[type[Message], type[Message]]] = {
     messages.PinRuns: messages.PinnedRuns,
     messages.FetchRun: messages.RunPart,
     messages.UnpinRuns: messages.RunPart,
+    messages.FlushTable: messages.TableStatus,
+    messages.VerifyTable: messages.TableCheck,
 }
 """Requests, and how each is answered unless it fails."""
 

@@ -30,6 +30,7 @@ from braidlog.wire.application import (
 from braidlog.wire.base import LogId, Message, Number, Value
 from braidlog.wire.rows import (
     FetchRun,
+    FlushTable,
     GetRows,
     GetTable,
     PinnedFile,
@@ -38,13 +39,16 @@ from braidlog.wire.rows import (
     Rows,
     RunPart,
     ScanRows,
+    TableCheck,
     TableStatus,
     UnpinRuns,
+    VerifyTable,
 )
 from braidlog.wire.tables import TableInfo
 
 __all__ = [
     "FEATURES",
+    "FEATURES_OF_TABLES",
     "MESSAGES",
     "AppStatus",
     "Append",
@@ -64,6 +68,7 @@ __all__ = [
     "Fetch",
     "FetchRun",
     "FetchSnapshot",
+    "FlushTable",
     "GetAppStatus",
     "GetMetadata",
     "GetRows",
@@ -100,10 +105,12 @@ __all__ = [
     "StreamReport",
     "StreamRun",
     "StreamStatus",
+    "TableCheck",
     "TableStatus",
     "TakeSnapshot",
     "UnpinRuns",
     "Value",
+    "VerifyTable",
     "Welcome",
 ]
 
@@ -118,10 +125,15 @@ class Feature(IntFlag):
     """Commands and metadata about tables."""
     NULL_VALUES = 2
     """A value may be null, of a record or of a header."""
+    TABLE_TASKS = 4
+    """Tables that begin behind the first record of their log, `FlushTable`,
+    `VerifyTable`."""
 
 
 FEATURES: Final = Feature.NULL_VALUES
-"""What this version knows: of tables all but how to keep one, so none are let in."""
+"""What every node of this version knows."""
+FEATURES_OF_TABLES: Final = Feature.TABLES | Feature.TABLE_TASKS
+"""What one knows besides that keeps tables."""
 
 
 class StreamStatus(IntEnum):

@@ -62,6 +62,8 @@ NEEDED: Final[dict[type[Message], Role]] = {
     messages.PinRuns: Role.ADMIN,
     messages.FetchRun: Role.ADMIN,
     messages.UnpinRuns: Role.ADMIN,
+    messages.FlushTable: Role.ADMIN,
+    messages.VerifyTable: Role.ADMIN,
     messages.Append: Role.APPEND,
     messages.Consensus: Role.PEER,
     messages.Replicate: Role.PEER,

@@ -15,6 +15,7 @@ from braidlog.wire.base import Message, Number, Value
 
 __all__ = [
     "FetchRun",
+    "FlushTable",
     "GetRows",
     "GetTable",
     "PinRuns",
@@ -23,8 +24,10 @@ __all__ = [
     "Rows",
     "RunPart",
     "ScanRows",
+    "TableCheck",
     "TableStatus",
     "UnpinRuns",
+    "VerifyTable",
 ]
 
 
@@ -153,3 +156,51 @@ class UnpinRuns(Message, frozen=True, array_like=True):
 
     KIND = 73
     pin: Number
+
+
+class FlushTable(Message, frozen=True, array_like=True):
+    """Write to files what a host has applied, and let its log go on.
+
+    Answered with a `TableStatus` when the pin of the host stands behind what is in
+    files. Needs `Feature.TABLE_TASKS`.
+    """
+
+    KIND = 74
+    table: bytes
+    after: Number = 0
+    """Position that the host has to have applied before."""
+    wait_ms: Number = 0
+    """How long it may wait for that."""
+
+
+class VerifyTable(Message, frozen=True, array_like=True):
+    """Have a host read all of its table, or ask how far it is with that.
+
+    The host goes on as long as somebody asks. Needs `Feature.TABLE_TASKS`.
+    """
+
+    KIND = 75
+    table: bytes
+    check: bytes
+    """Random identity, 16 bytes: a repeated request asks about the same check."""
+    after: Number = 0
+    """Position that the host has to have applied before it begins."""
+    wait_ms: Number = 0
+    """How long it may wait for that, and then for the end of the check."""
+
+
+class TableCheck(Message, frozen=True, array_like=True):
+    """Answer: how far a check is, and what it came to when it is done."""
+
+    KIND = 76
+    read: Number
+    """Records and entries of indexes that were read so far."""
+    done: bool
+    records: Number = 0
+    entries: Number = 0
+    """Of all indexes."""
+    damage: str = ""
+    """What is damaged; empty: nothing, as far as it was read."""
+    path: str = ""
+    """The file that is damaged, and where in it."""
+    offset: Number = 0

@@ -95,6 +95,8 @@ class CreateTable(_Change, frozen=True, array_like=True, tag=1):
     options: bytes = b""
     hosts: tuple[Number, ...] = ()
     """The leader fills it in with nodes that are alive; empty: any that are known."""
+    begin: Number = 0
+    """First GLSN that it follows; 0: the first of the log. Needs `TABLE_TASKS`."""
 
 
 class DropTable(_Change, frozen=True, array_like=True, tag=2):
@@ -143,8 +145,10 @@ class ReplaceTable(_Change, frozen=True, array_like=True, tag=7):
     trees: tuple[bytes, ...]
     """Identities of the primary tree and of each index, in their order."""
     empty: bool
-    """Whether it begins behind the last record that is committed now; else with the
-    first record of the log."""
+    """Whether it begins behind the last record that is committed now."""
+    begin: Number = 0
+    """Else: where it begins; 0: with the first record of the log. Needs
+    `TABLE_TASKS`."""
 
 
 TableChange: TypeAlias = (

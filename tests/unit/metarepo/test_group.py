@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from braidlog.errors import (
     InvalidArgumentError,
     LogInUseError,
     NotFoundError,
+    OlderNodesError,
     TableCursorError,
     TablePinError,
     UnauthorizedError,
@@ -35,6 +37,7 @@ from braidlog.raft import (
 from braidlog.wire import commands
 from braidlog.wire.commands import ChangeTables, Command
 from braidlog.wire.messages import (
+    FEATURES_OF_TABLES,
     Commit,
     Configure,
     Faults,
@@ -50,6 +53,7 @@ from braidlog.wire.tables import (
     CreateTable,
     DropTable,
     RenameTable,
+    ReplaceTable,
 )
 from unit.metarepo.bench import LOG
 
@@ -577,3 +581,22 @@ def test_what_a_table_needs_is_not_taken_away() -> None:
     assert lone.result(commands.Trim(LOG, 5)) == Trimmed(1)
     lone.result(ChangeTables((DropTable(TABLE.table),)))
     assert lone.result(commands.Trim(LOG, 5, ignore_pins=True)) == Trimmed(5)
+
+
+def test_tables_that_begin_later_wait_until_all_nodes_know_that() -> None:
+    lone = three_nodes()
+    lone.result(commands.CreateLog(LOG, "log", 1, 2, 1))
+    later = msgspec.structs.replace(TABLE, begin=1)
+    trees = (b"r" * 16,)
+    made = ReplaceTable(TABLE.table, b"u" * 16, trees, empty=False, begin=1)
+    answer = lone.do(ChangeTables((later,)))
+    assert answer is not None
+    assert "that begin behind the first record" in str(answer.error)
+    lone.result(ChangeTables((TABLE,)))
+    answer = lone.do(ChangeTables((made,)))
+    assert answer is not None
+    assert isinstance(answer.error, OlderNodesError)
+    for node in (1, 2, 3):
+        lone.features[node] = FEATURES_OF_TABLES
+        lone.tell(node=node)
+    assert isinstance(lone.result(ChangeTables((made,))), Done)

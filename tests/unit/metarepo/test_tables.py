@@ -204,6 +204,24 @@ def test_emptied_and_rebuilt_tables_have_new_identities() -> None:
     assert bench.table(identity(11)).begin == 1
 
 
+def test_a_table_begins_where_it_was_told() -> None:
+    bench = Catalog(create(begin=4))
+    assert (bench.table().begin, bench.pins()) == (4, {"1": 4, "2": 4})
+    bench.change(create(table=identity(8), tree=identity(9), name="later", begin=10))
+    assert bench.table(identity(8)).begin == 10
+    # A rebuilt one begins there, too, and not with the first record of the log.
+    new = identity(10)
+    bench.change(ReplaceTable(TABLE, new, (identity(11),), empty=False, begin=4))
+    assert bench.table(new).begin == 4
+    bench.change(DropTable(new), DropTable(identity(8)))
+    bench.do(commands.Trim(LOG, 6))
+    for begin in (5, 11):
+        assert bench.refuse(create(begin=begin)) == InvalidArgumentError.code
+    bench.change(create(begin=6))
+    again = ReplaceTable(TABLE, new, (identity(11),), empty=False, begin=5)
+    assert bench.refuse(again) == InvalidArgumentError.code
+
+
 def test_no_trim_passes_the_pin_of_a_table() -> None:
     bench = Catalog(create())
     bench.do(commands.SetCursor(LOG, "mine", 2, True))

@@ -37,7 +37,15 @@ from braidlog.wire import commands
 from braidlog.wire.client import ClientConnection
 from braidlog.wire.connection import VERSION_MAX, VERSION_MIN
 from braidlog.wire.events import Answered, Event, FailedRequest
-from braidlog.wire.messages import Execute, GetMetadata, Hello, Message, Read, Records
+from braidlog.wire.messages import (
+    FEATURES,
+    Execute,
+    GetMetadata,
+    Hello,
+    Message,
+    Read,
+    Records,
+)
 from unit.node.test_server import client, config, serving
 
 
@@ -380,7 +388,7 @@ async def test_a_refused_node_is_registered_when_the_reason_is_gone() -> None:
     """Such as another node at its address, which was then removed."""
     node = _Refused()
     config: Any = SimpleNamespace(node=SimpleNamespace(id=1), advertise="host:1")
-    registration = Registration(config, Identity(b"i" * 16, 1), node.execute)
+    registration = Registration(config, Identity(b"i" * 16, 1), node.execute, FEATURES)
     registration.start()
     await _until(lambda: node.asked > 2 or registration.done)
     registration.close()

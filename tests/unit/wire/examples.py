@@ -116,4 +116,7 @@ EXAMPLES: list[tuple[Message, bytes]] = [
     (m.FetchRun(1, "0a/1.run", 0, 4096), b""),
     (m.RunPart(0), b"bytes"),
     (m.UnpinRuns(1), b""),
+    (m.FlushTable(LOG, 38, 1000), b""),
+    (m.VerifyTable(LOG, LOG, 38, 1000), b""),
+    (m.TableCheck(4000, True, 300, 250, "a page", "0a/1.run", 4096), b""),
 ]

@@ -48,6 +48,12 @@ pub fn table((node, id, primary, base, indexes): TableTuple) -> PyResult<TableDe
     })
 }
 
+/// Check which records delete, as a table is told.
+#[pyfunction]
+pub fn check_deletes(kind: &str, text: &str) -> PyResult<()> {
+    Deletes::parse(kind, text).map(drop).map_err(to_py)
+}
+
 /// Options by keyword; the others are the defaults.
 pub fn options(keywords: Option<&Bound<'_, PyDict>>) -> PyResult<TableOptions> {
     let mut options = TableOptions::default();

@@ -33,6 +33,23 @@ type Scanned<'py> = (
     Option<Bound<'py, PyBytes>>,
 );
 
+/// Tells Python how much was read; a false result, or an error, stops it.
+fn telling<'a>(
+    progress: &'a Py<PyAny>,
+    raised: &'a mut Option<PyErr>,
+) -> impl FnMut(u64) -> bool + 'a {
+    move |read| {
+        Python::attach(|py| {
+            let result = with_python(py, || progress.call1(py, (read,)));
+            let goes_on = result.and_then(|result| result.is_truthy(py));
+            goes_on.unwrap_or_else(|error| {
+                *raised = Some(error);
+                false
+            })
+        })
+    }
+}
+
 /// A table of a cluster, open.
 #[pyclass(frozen, module = "braidlog._native")]
 pub struct HostedTable {
@@ -97,6 +114,11 @@ impl HostedTable {
     #[getter]
     fn is_full(&self) -> bool {
         self.inner.is_full()
+    }
+
+    #[getter]
+    fn memory_bytes(&self) -> usize {
+        self.inner.memory_bytes()
     }
 
     /// Apply what the log has next, all of it or nothing.
@@ -206,17 +228,9 @@ impl HostedTable {
     /// Build an index; `progress` is called with the number of records read, and stops it by a false result.
     fn build(&self, py: Python<'_>, tree: u128, progress: Py<PyAny>) -> PyResult<()> {
         let mut raised = None;
-        let mut tell = |read: u64| {
-            Python::attach(|py| {
-                let result = with_python(py, || progress.call1(py, (read,)));
-                let goes_on = result.and_then(|result| result.is_truthy(py));
-                goes_on.unwrap_or_else(|error| {
-                    raised = Some(error);
-                    false
-                })
-            })
-        };
-        let built = self.run(py, |table| table.build(tree, &mut tell));
+        let built = self.run(py, |table| {
+            table.build(tree, &mut telling(&progress, &mut raised))
+        });
         match raised {
             Some(error) => Err(error),
             None => built,
@@ -236,9 +250,17 @@ impl HostedTable {
         })
     }
 
-    /// Compare indexes and records, reading everything: (records, index entries).
-    fn verify(&self, py: Python<'_>) -> PyResult<(u64, u64)> {
-        let verified = self.run(py, |table| table.verify(&mut |_| {}))?;
+    /// Compare indexes and records, reading everything: (records, index entries). `progress` is called with how many
+    /// were read so far, and stops it by a false result.
+    fn verify(&self, py: Python<'_>, progress: Py<PyAny>) -> PyResult<(u64, u64)> {
+        let mut raised = None;
+        let verified = self.run(py, |table| {
+            table.verify(&mut telling(&progress, &mut raised))
+        });
+        if let Some(error) = raised {
+            return Err(error);
+        }
+        let verified = verified?;
         Ok((verified.records, verified.entries))
     }
 

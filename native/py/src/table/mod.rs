@@ -25,6 +25,7 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<hosted::TableLease>()?;
     m.add_class::<hosted::PinnedTable>()?;
     m.add_function(wrap_pyfunction!(definition::index_spec, m)?)?;
+    m.add_function(wrap_pyfunction!(definition::check_deletes, m)?)?;
     m.add_function(wrap_pyfunction!(table::create_table_files, m)?)?;
     m.add_function(wrap_pyfunction!(rows::rows_records, m)?)?;
     m.add_function(wrap_pyfunction!(rows::rows_arrow, m)?)?;

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from braidlog.cli.command.commands import LocalCommand, command
+from braidlog.cli.command.commands import EitherCommand, LocalCommand, command
 from braidlog.cli.command.failures import CORRUPTION
 from braidlog.cli.command.options import yes_option
 from braidlog.cli.command.session import Session
@@ -17,46 +17,57 @@ from braidlog.cli.terminal.text import counted
 from braidlog.errors import CorruptionError
 
 if TYPE_CHECKING:
+    from braidlog.client.tables.blocking import ClusterTable
     from braidlog.store.tables.table import Table
 
 # How often the progress of a building is shown.
 _STEP_S = 0.2
 
 
-def _damage_of(found: Table, progress: Meter) -> tuple[dict[str, int], dict[str, Any]]:
-    """Read a table: what is whole, and its first damage or nothing."""
+def _damage_of(
+    found: Table | ClusterTable, progress: Meter, *, elsewhere: bool = False
+) -> tuple[dict[str, int], dict[str, Any]]:
+    """Read a table, ``elsewhere`` in a cluster: what is whole, and its first damage."""
     whole = {"records": 0, "entries": 0}
     try:
         whole["records"], whole["entries"] = found.verify(progress.at)
     except CorruptionError as error:
         index = found.damaged_index(error)
         how = "rebuild the index" if index else "make the table anew of its log"
+        step = f"`braidlog table repair {found.name}` can {how}"
+        if elsewhere:
+            step = (
+                "the host copies the table from another one by itself; if no other has "
+                f"it, `braidlog table rebuild {found.name}` makes it anew of its log"
+            )
         return whole, {
             "table": found.name,
             "index": index,
             "path": error.path,
             "offset": error.offset,
             "problem": error.message,
-            "next_step": f"`braidlog table repair {found.name}` can {how}",
+            "next_step": step,
         }
     return whole, {}
 
 
-@command("verify", kind=LocalCommand)
+@command("verify", kind=EitherCommand)
 @click.argument("names", nargs=-1)
 def verify(session: Session, names: tuple[str, ...]) -> None:
     """Read the tables NAMES, by default all, and check every page.
 
     Also compares the indexes with the records. Changes nothing, and works beside a
-    writer. Shows the first damage of each table, and exits with 5 if there is any.
+    writer; in a cluster each host reads its own files. Shows the first damage of each
+    table, and exits with 5 if there is any.
     """
     totals = {"tables": 0, "records": 0, "entries": 0}
     findings = []
-    with session.reader() as store:
+    elsewhere = session.cluster is not None
+    with session.logs() as store:
         tables = [table_of(store, name) for name in names or store.tables()]
         for found in tables:
             with meter(f"verify {found.name}", None, unit="entries") as progress:
-                whole, damage = _damage_of(found, progress)
+                whole, damage = _damage_of(found, progress, elsewhere=elsewhere)
             totals["tables"] += 1
             for what, count in whole.items():
                 totals[what] += count
@@ -142,7 +153,18 @@ def _rebuild(found: Table) -> None:
         found.flush(progress=progress.at)
 
 
-@command("rebuild", kind=LocalCommand)
+def _rebuild_hosts(found: ClusterTable) -> None:
+    found.rebuild()
+    seen = found.describe()
+    end = seen.applied + seen.lag
+    with meter("rebuilding", None, unit="records") as progress:
+        # Until then no host answers.
+        while end and not found.wait(end, timeout=_STEP_S):
+            progress.at(0)
+        found.flush(progress=progress.at)
+
+
+@command("rebuild", kind=EitherCommand)
 @click.argument("name")
 def rebuild(session: Session, name: str) -> None:
     """Make the table NAME anew of its log.
@@ -150,6 +172,9 @@ def rebuild(session: Session, name: str) -> None:
     The log must still have all records from where the table began.
     """
     with opened(session, name, write=True) as found:
-        _rebuild(found)
+        if session.cluster is None:
+            _rebuild(found)
+        else:
+            _rebuild_hosts(found)
         applied = found.applied
     line(session, f"rebuilt {name} up to {applied}", table=name, applied=applied)

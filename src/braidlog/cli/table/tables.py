@@ -74,10 +74,8 @@ def create(
     given = dict(_named(index) for index in indexes)
     if len(given) != len(indexes):
         raise click.UsageError("two indexes have the same name")
-    elsewhere = "replicas" if session.cluster is None else "begin"
-    if options.pop(elsewhere) is not None:
-        where = "for clusters only" if elsewhere == "replicas" else "not for clusters"
-        raise click.UsageError(f"--{elsewhere} is {where}")
+    if session.cluster is None and options.pop("replicas") is not None:
+        raise click.UsageError("--replicas is for clusters only")
     with session.changing() as store:
         try:
             store.create_table(name, indexes=given, **options)

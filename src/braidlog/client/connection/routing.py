@@ -165,14 +165,17 @@ class Routes:
             raise NotFoundError(msg)
         return info
 
+    def older(self, features: int) -> tuple[int, ...]:
+        """Return the nodes, alive or not, that do not know all of some features."""
+        return tuple(n.node for n in self.nodes if features & ~n.features)
+
     def require(self, features: int) -> None:
         """Refuse what some node, alive or not, could not store.
 
         Raises:
             OlderNodesError: there is one.
         """
-        older = tuple(n.node for n in self.nodes if features & ~n.features)
-        if older:
+        if older := self.older(features):
             nodes, one = ", ".join(map(str, older)), len(older) == 1
             raise OlderNodesError(
                 f"a value is null, but node{'' if one else 's'} {nodes} of the cluster "

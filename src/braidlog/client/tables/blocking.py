@@ -23,7 +23,7 @@ from braidlog.client.tables.table import (
     AsyncTableReads,
 )
 from braidlog.closable import Closable
-from braidlog.errors import ClosedError
+from braidlog.errors import ClosedError, CorruptionError
 from braidlog.store.arguments import DurationLike
 
 if TYPE_CHECKING:
@@ -151,6 +151,8 @@ class ClusterTable(_TableReads[AsyncClusterTable]):
     _wait = blocking_call(AsyncClusterTable.wait)
     stats = blocking_call(AsyncClusterTable.stats)
     describe = blocking_call(AsyncClusterTable.describe)
+    flush = blocking_call(AsyncClusterTable.flush)
+    verify = blocking_call(AsyncClusterTable.verify)
     rebuild = blocking_call(AsyncClusterTable.rebuild)
     index = blocking_maker(AsyncClusterTable.index, ClusterTableIndex)
     at = blocking_maker(AsyncClusterTable._held_at, ClusterTableSnapshot)
@@ -176,6 +178,10 @@ class ClusterTable(_TableReads[AsyncClusterTable]):
             return self._wait(position, timeout=timeout)
         except ClosedError:
             return False  # The loop is closed with the client.
+
+    def damaged_index(self, error: CorruptionError) -> str | None:
+        """Return the index that an error is about, or None."""
+        return self._target.damaged_index(error)
 
     def ddl(self) -> ClusterDdl:
         """Change this and other tables together; see `AsyncClient.ddl`."""

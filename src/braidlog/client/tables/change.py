@@ -15,9 +15,14 @@ from braidlog import _native
 from braidlog.client.connection.routing import Routes
 from braidlog.client.tables.catalog import STRICT
 from braidlog.client.tables.hosts import TableCalls
-from braidlog.errors import AlreadyExistsError, NotFoundError, TrimmedError
+from braidlog.errors import (
+    AlreadyExistsError,
+    BeyondEndError,
+    NotFoundError,
+    TrimmedError,
+)
 from braidlog.names import checked_new_name
-from braidlog.store.arguments import checked_int
+from braidlog.store.arguments import checked_int, checked_position
 from braidlog.store.tables.entry import MEMORY_BYTES_DEFAULT, TableOptions
 from braidlog.suggestions import does_not_exist
 from braidlog.wire import tables as wire
@@ -26,6 +31,9 @@ from braidlog.wire.commands import ChangeTables
 __all__ = ["AsyncClusterDdl", "ClusterTableChanges"]
 
 _ID_BYTES: Final = 16
+_NO_REBUILD: Final = (
+    "Where that is enough, drop the table and create it again of what the log still has"
+)
 
 
 @dataclass(slots=True)
@@ -78,6 +86,7 @@ class ClusterTableChanges:
         *,
         log: str,
         indexes: Mapping[str, str] | None = None,
+        begin: int | None = None,
         history: int = 0,
         memory_bytes: int | None = None,
         deletes: str = "null",
@@ -89,18 +98,36 @@ class ClusterTableChanges:
             AlreadyExistsError: there is a table of that name.
             NotFoundError: there is no such log.
             InvalidArgumentError: an option is wrong.
+            TrimmedError: ``begin`` is below the first position of the log.
+            BeyondEndError: ``begin`` is above the next position of the log.
         """
         self._free(name)
         followed = self._routes.named(log)
         memory = MEMORY_BYTES_DEFAULT if memory_bytes is None else memory_bytes
         options = TableOptions(history, memory, deletes)
+        _native.check_deletes(*options.rule)
         count = 0 if replicas is None else checked_int(replicas, "replicas")
+        first = followed.trim
+        start = first if begin is None else checked_position(begin, "begin")
+        if start < first:
+            msg = f"table {name!r} cannot begin at {start}: log {log!r} begins at"
+            raise TrimmedError(f"{msg} {first}", first=first)
+        if start > followed.high_watermark + 1:
+            end = followed.high_watermark + 1
+            msg = f"table {name!r} cannot begin at {start}: log {log!r} ends at {end}"
+            raise BeyondEndError(msg, next=end)
         fields = [(index, _checked_field(f)) for index, f in (indexes or {}).items()]
-        known = _Known(self._identity(), followed.log, name, followed.trim)
+        known = _Known(self._identity(), followed.log, name, start)
         self._tables[name] = known
         self._changes.append(
             wire.CreateTable(
-                known.id, self._identity(), name, followed.log, count, options.encode()
+                known.id,
+                self._identity(),
+                name,
+                followed.log,
+                count,
+                options.encode(),
+                begin=_behind(start, first),
             )
         )
         for index, of in fields:
@@ -161,7 +188,9 @@ class ClusterTableChanges:
         Raises:
             NotFoundError: there is no table of that name.
         """
-        self._replace(self._table(name), empty=True)
+        table = self._table(name)
+        self._replace(table)
+        table.begin = self._routes.log(table.log).high_watermark + 1
 
     def rebuild(self, name: str) -> None:
         """Make a table anew of its log, from where it began.
@@ -177,15 +206,17 @@ class ClusterTableChanges:
                 f"table {name!r} cannot be rebuilt: it was made of the records from "
                 f"{table.begin} on, and its log begins at {first}"
             )
-            raise TrimmedError(msg, first=first)
-        self._replace(table, empty=False)
+            raise TrimmedError(msg, first=first).advising(_NO_REBUILD)
+        self._replace(table, begin=_behind(table.begin, first))
 
-    def _replace(self, table: _Known, *, empty: bool) -> None:
-        before = table.id
+    def _replace(self, table: _Known, *, begin: int | None = None) -> None:
+        """Give a table new identities; it is emptied if it begins nowhere."""
+        before, empty = table.id, begin is None
         table.id = self._identity()
         table.indexes = {name: self._identity() for name in table.indexes}
         trees = (self._identity(), *table.indexes.values())
-        self._changes.append(wire.ReplaceTable(before, table.id, trees, empty))
+        change = wire.ReplaceTable(before, table.id, trees, empty, begin or 0)
+        self._changes.append(change)
 
     def _index(self, table: _Known, name: str, field: str) -> None:
         name = checked_new_name(name, "index")
@@ -208,6 +239,11 @@ class ClusterTableChanges:
         if checked_new_name(name, "table") in self._tables:
             msg = f"table {name!r} exists already"
             raise AlreadyExistsError(msg)
+
+
+def _behind(begin: int, first: int) -> int:
+    """Return where a table begins; 0 where its log does, as all versions know it."""
+    return begin if begin > first else 0
 
 
 def _checked_field(field: str) -> str:

@@ -199,10 +199,8 @@ class TableHosts:
             async def tried(
                 node: int, info: TableInfo = info, left: float = left
             ) -> Answered:
-                wait_ms = int(min(_WAIT_MS, 1000 * left))
-                attempt = min(left, settings.attempt_timeout_s + wait_ms / 1000)
                 try:
-                    return await self._ask(node, question(info, wait_ms), attempt)
+                    return await self._ask(node, partial(question, info), left)
                 except LogError as error:
                     said[node] = error
                     raise
@@ -231,10 +229,25 @@ class TableHosts:
             return True
         return False
 
-    async def _ask(self, node: int, message: Message, within: float) -> Answered:
+    async def _ask(
+        self, node: int, question: Callable[[int], Message], left: float
+    ) -> Answered:
+        wait_ms = int(min(_WAIT_MS, 1000 * left))
+        within = min(left, self.cluster.settings.attempt_timeout_s + wait_ms / 1000)
+        message = question(wait_ms)
         async with self.calls.places:
             answer, payload = await self.cluster.ask_node(node, message, within=within)
         return Answered(node, answer, payload)
+
+    async def ask_host(
+        self, node: int, question: Callable[[int], Message], left: float
+    ) -> Message:
+        """Ask one host, once; ``left`` is the time that there is for it.
+
+        Raises:
+            LogError: what it says, or that it does not answer.
+        """
+        return (await self._ask(node, question, left)).message
 
     def _order(self, info: TableInfo, prefer: int) -> list[int]:
         """Return the hosts that have all of it, the best first."""

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from braidlog import _native
+from braidlog.client.tables import upkeep
 from braidlog.client.tables.catalog import (
     STRICT,
     ClusterTableDescription,
@@ -30,6 +31,7 @@ from braidlog.closable import AsyncClosable
 from braidlog.errors import (
     BeyondEndError,
     ClosedError,
+    CorruptionError,
     InvalidArgumentError,
     LogError,
     TrimmedError,
@@ -707,6 +709,49 @@ class AsyncClusterTable(AsyncTableReads):
                 return False
             else:
                 return True
+
+    async def flush(self, *, progress: Callable[[int], object] | None = None) -> None:
+        """Write what the log has to files now, so that the log may let go of it.
+
+        Every host does it, because every host holds the log. ``progress`` is called
+        with the last position that a host has applied, when that host is done.
+
+        Raises:
+            UnavailableError: a host did not do it in time, and holds the log.
+            UnauthorizedError: the token is not of role `admin`.
+            OlderNodesError: a host is of a version that cannot be asked.
+        """
+        await upkeep.flush(self._hosts, progress)
+
+    async def verify(
+        self, progress: Callable[[int], object] | None = None
+    ) -> tuple[int, int]:
+        """Read the whole table on each of its hosts; see `Table.verify`.
+
+        Every record counts that was acknowledged when the call began. Returns how many
+        records there are, and how many entries of indexes, on the host that has most.
+        ``progress`` is called with how many all hosts have read so far. A host goes on
+        reading as long as this call waits. One that finds damage takes the table from
+        another host, if there is one.
+
+        Raises:
+            CorruptionError: a page is damaged on a host, or an index has not what it
+                should.
+            UnavailableError: a host that has all of the table does not answer in time.
+            UnauthorizedError, OlderNodesError: as `flush`.
+        """
+        return await upkeep.verify(self._hosts, progress)
+
+    def damaged_index(self, error: CorruptionError) -> str | None:
+        """Return the name of the index whose file an error names.
+
+        None is for the table itself, which has to be made anew of its log.
+        """
+        parts = error.path.split("/")
+        for index in self._hosts.known.indexes:
+            if index.tree.hex() in parts:
+                return index.name
+        return None
 
     async def stats(self) -> TableStats:
         """Return figures of the table on the host that answers."""

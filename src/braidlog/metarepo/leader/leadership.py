@@ -332,20 +332,10 @@ class Leadership:
         self, state: State, command: commands.ChangeTables, now: float
     ) -> commands.ChangeTables:
         """Give each new table hosts that live."""
-        for node, known in state.nodes.items():
-            # One that is away is what it registered as: it says so when it is back.
-            report = self.collector.reports.get(node)
-            features = known.features if report is None else report.features
-            if features & Feature.TABLES:
-                continue
-            if report is None:
-                msg = f"the leader does not know yet which version node {node} runs"
-                raise NotReadyError(msg)
-            raise OlderNodesError(
-                f"node {node} runs a version that does not know tables: upgrade "
-                "all nodes first",
-                nodes=(node,),
-            )
+        self._require(state, Feature.TABLES, "tables")
+        if any(getattr(change, "begin", 0) for change in command.changes):
+            what = "tables that begin behind the first record of their log"
+            self._require(state, Feature.TABLE_TASKS, what)
         alive = [node for node in state.nodes if self.liveness.alive(node, now)]
         placed = [table.hosts for table in state.tables.values()]
         changes: list[TableChange] = []
@@ -358,6 +348,28 @@ class Leadership:
                 placed.append(hosts)
             changes.append(change)
         return msgspec.structs.replace(command, changes=tuple(changes))
+
+    def _require(self, state: State, features: Feature, what: str) -> None:
+        """Refuse what some node would apply to nothing, or to something else.
+
+        Raises:
+            OlderNodesError: there is such a node.
+            NotReadyError: whether there is one is not known yet.
+        """
+        for node, known in state.nodes.items():
+            # One that is away is what it registered as: it says so when it is back.
+            report = self.collector.reports.get(node)
+            said = known.features if report is None else report.features
+            if not features & ~said:
+                continue
+            if report is None:
+                msg = f"the leader does not know yet which version node {node} runs"
+                raise NotReadyError(msg)
+            raise OlderNodesError(
+                f"node {node} runs a version that does not know {what}: upgrade all "
+                "nodes first",
+                nodes=(node,),
+            )
 
     def _given_up(
         self, command: commands.ReadmitNode, now: float, membership: Membership

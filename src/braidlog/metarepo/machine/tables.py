@@ -182,6 +182,7 @@ def _create(made: CreateTable, catalog: _Catalog) -> None:
             f"{OPTIONS_BYTES_MAX} fit"
         )
         raise TooLargeError(msg, size=len(made.options), limit=OPTIONS_BYTES_MAX)
+    _require_begin(log, made.begin, made.name)
     hosts = made.hosts or place(
         catalog.state,
         [table.hosts for table in catalog.tables.values()],
@@ -194,7 +195,7 @@ def _create(made: CreateTable, catalog: _Catalog) -> None:
         name=made.name,
         log=made.log,
         tree=made.tree,
-        begin=log.trim,
+        begin=made.begin or log.trim,
         created=catalog.now,
         replicas=made.replicas,
         options=made.options,
@@ -202,6 +203,16 @@ def _create(made: CreateTable, catalog: _Catalog) -> None:
         # The log has everything, and keeps it for each of them.
         joined=hosts,
     )
+
+
+def _require_begin(log: LogState, begin: int, name: str) -> None:
+    """Refuse to begin where the log has no record, unless it is the next one."""
+    if begin and not log.trim <= begin <= log.high_watermark + 1:
+        msg = (
+            f"table {name!r} cannot begin at {begin}: log {log.name!r} begins at "
+            f"{log.trim} and ends at {log.high_watermark + 1}"
+        )
+        raise InvalidArgumentError(msg)
 
 
 def _drop(made: DropTable, catalog: _Catalog) -> None:
@@ -273,6 +284,7 @@ def _replace_table(made: ReplaceTable, catalog: _Catalog) -> None:
         )
         raise FencedError(msg)
     log = catalog.state.logs[table.log]
+    _require_begin(log, made.begin, table.name)
     tree, *rest = made.trees
     indexes = tuple(
         _replace(each, tree=new, status=IndexStatus.ACTIVE, reason="")
@@ -283,7 +295,7 @@ def _replace_table(made: ReplaceTable, catalog: _Catalog) -> None:
         table,
         table=made.successor,
         tree=tree,
-        begin=log.high_watermark + 1 if made.empty else log.trim,
+        begin=log.high_watermark + 1 if made.empty else made.begin or log.trim,
         indexes=indexes,
         joined=table.hosts,
     )

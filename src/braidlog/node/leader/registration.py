@@ -13,7 +13,7 @@ from braidlog.node.metrics.event_log import tell
 from braidlog.node.peers.identity import Identity
 from braidlog.node.requests.forwarding import Execution
 from braidlog.wire.commands import RegisterNode, encode
-from braidlog.wire.messages import FEATURES, Message
+from braidlog.wire.messages import Feature, Message
 
 _log = logging.getLogger(__name__)
 
@@ -24,8 +24,11 @@ _RETRY_MAX_S: Final = 1.0
 class Registration:
     """Says who the node is, where, and that it started; again until it is accepted."""
 
-    def __init__(self, config: NodeConfig, who: Identity, execute: Execution) -> None:
+    def __init__(
+        self, config: NodeConfig, who: Identity, execute: Execution, features: Feature
+    ) -> None:
         """Prepare; ``execute`` executes a command on the leader."""
+        self._features = features
         self._config = config
         self._who = who
         self._execute = execute
@@ -51,7 +54,7 @@ class Registration:
             config.advertise,
             who.incarnation,
             who.directory,
-            FEATURES,
+            self._features,
         )
         # Without an identity: a refusal may be over by the next time, when another node
         # has left the address, and to be registered twice is the same as once.

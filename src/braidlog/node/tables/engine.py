@@ -168,11 +168,16 @@ class HostedTable(Protocol):
             CorruptionError: some of it is damaged.
         """
 
-    def verify(self) -> None:
-        """Read everything.
+    def verify(self, goes_on: Callable[[int], bool]) -> tuple[int, int] | None:
+        """Read everything, and compare indexes with records.
+
+        ``goes_on`` is told how many records and entries were read, and says whether to
+        read on; None if not. Else returns how many records there are, and how many
+        entries of indexes.
 
         Raises:
-            CorruptionError: some of it cannot be read.
+            CorruptionError: some of it cannot be read, or an index has not what it
+                should.
         """
 
     def stats(self) -> dict[str, int | str]:

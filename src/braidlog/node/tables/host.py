@@ -466,27 +466,46 @@ class TableHost:
                 if not await self._work(table.merge):
                     return
 
+    async def flush(self) -> None:
+        """Write what is in memory and let the log go on, because somebody asked.
+
+        Raises:
+            NotReadyError: it is not answered from, or is closed meanwhile.
+            CorruptionError: its files cannot be written to.
+            LogError: the log is still held, for this reason.
+        """
+        table = self.table
+        async with self._flushing:
+            await self._parts.slow.run(table.flush)
+            if self._table is not table:
+                raise self.not_ready()
+            await self._move_pin(table)
+
     async def _flush(self) -> None:
         """Write what is in memory, and let the log go on."""
         table = self._open_table
         async with self._flushing:
             await self._work(table.flush)
-            position = table.flushed + 1
-            if position == self._pinned_at or not table.flushed:
-                return
-            command = SetCursor(
-                self.info.log,
-                pin_name(self.info.table, self._parts.node),
-                position,
-                change=CursorChange.MOVE,
-            )
             try:
-                await self._parts.questions.command(command)
+                await self._move_pin(table)
             except LogError as error:
                 # It is moved by the next flush, and holds the log until then.
                 _log.debug("the pin of table %r: %s", self.info.name, error)
-            else:
-                self._pinned_at = position
+
+    async def _move_pin(self, table: HostedTable) -> None:
+        """Let the log go on up to what is in files."""
+        position = table.flushed + 1
+        # From the beginning it stands where the table begins.
+        if position == self._pinned_at or position <= self.info.begin:
+            return
+        command = SetCursor(
+            self.info.log,
+            pin_name(self.info.table, self._parts.node),
+            position,
+            change=CursorChange.MOVE,
+        )
+        await self._parts.questions.command(command)
+        self._pinned_at = position
 
     # --- indexes
 

@@ -217,13 +217,26 @@ class HostedNativeTable:
         }
         return pinned
 
-    def verify(self) -> None:
-        """Read everything.
+    def verify(self, goes_on: Callable[[int], bool]) -> tuple[int, int] | None:
+        """Read everything, and compare indexes with records; None if stopped.
 
         Raises:
-            CorruptionError: some of it cannot be read.
+            CorruptionError: some of it cannot be read, or an index has not what it
+                should.
         """
-        self._native.verify()
+        stopped = False
+
+        def progress(read: int) -> bool:
+            nonlocal stopped
+            stopped = not goes_on(read)
+            return not stopped
+
+        try:
+            return self._native.verify(progress)
+        except ClosedError:
+            if stopped:
+                return None
+            raise
 
     def stats(self) -> dict[str, int | str]:
         """Return figures by name: sums over trees, and what indexes lack."""

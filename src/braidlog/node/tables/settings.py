@@ -47,7 +47,12 @@ class TableSettings:
     leases_of_one_max: int = 64
     """Those that one connection began to keep."""
     lease_max_s: float = 120.0
+    checks_max: int = 16
+    """Tables that are read whole for somebody, or wait for that."""
+    check_s: float = 30.0
+    """One is read on for so long after it was last asked about."""
     workers: int = 2
     """Threads that apply and read tables."""
-    slow_workers: int = 4
-    """Threads that write, copy and open them: one may merge, and one build."""
+    slow_workers: int = 5
+    """Threads that write, copy and open them: of each of merging, building and checking
+    one is under way at a time, so that flushes find a thread."""

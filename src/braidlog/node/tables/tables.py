@@ -28,6 +28,7 @@ from braidlog.node.peers.links import Peers
 from braidlog.node.repository.route import RepositoryRoute
 from braidlog.node.requests.forwarding import Execution
 from braidlog.node.share import share_of_one
+from braidlog.node.tables.checks import Checks
 from braidlog.node.tables.counters import TableCounters
 from braidlog.node.tables.engine import Engine, FoundRows, HostedTable, ScanBounds
 from braidlog.node.tables.feed import Feed
@@ -44,6 +45,7 @@ from braidlog.serving.sessions import Request, told
 from braidlog.wire.messages import Message, Read
 from braidlog.wire.rows import (
     FetchRun,
+    FlushTable,
     GetRows,
     GetTable,
     PinRuns,
@@ -52,6 +54,7 @@ from braidlog.wire.rows import (
     ScanRows,
     TableStatus,
     UnpinRuns,
+    VerifyTable,
 )
 
 if TYPE_CHECKING:
@@ -61,10 +64,22 @@ __all__ = ["TABLE_REQUESTS", "TableWork", "Tables"]
 
 _log = logging.getLogger(__name__)
 
-TABLE_REQUESTS: Final = (GetRows, ScanRows, GetTable, PinRuns, FetchRun, UnpinRuns)
+TABLE_REQUESTS: Final = (
+    GetRows,
+    ScanRows,
+    GetTable,
+    FlushTable,
+    VerifyTable,
+    PinRuns,
+    FetchRun,
+    UnpinRuns,
+)
 """What `Tables.take` takes."""
 
-_Asked = GetRows | ScanRows | GetTable
+_Read = GetRows | ScanRows
+_Asked = _Read | GetTable | FlushTable | VerifyTable
+"""What waits until the host has applied a position."""
+_CHECK_ID_BYTES: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +124,7 @@ class Tables:
         self._leases = Leases(settings, connections)
         self._connections = connections
         self._pins = Pins(settings, work.slow, first_pin)
+        self._checks = Checks(settings, work.slow)
         self._hosts = Hosts(
             HostParts(
                 node=route.node,
@@ -143,10 +159,12 @@ class Tables:
         self._waiters.tick(now)
         self._leases.tick(now)
         self._pins.tick(now)
+        self._checks.tick(now)
 
     async def close(self) -> None:
         """Stop to keep tables, and to answer."""
         self._feed.closed = True
+        await self._checks.close()
         await self._hosts.close()
         for task in self._answers:
             task.cancel()
@@ -167,6 +185,7 @@ class Tables:
         self._waiters.drop(table)
         self._leases.drop(table)
         self._pins.drop(table)
+        self._checks.drop(table)
 
     def _advanced(self, table: bytes) -> None:
         try:
@@ -187,7 +206,10 @@ class Tables:
             LogError: it is refused.
         """
         now = asyncio.get_running_loop().time()
-        if isinstance(message, GetRows | ScanRows | GetTable):
+        if isinstance(message, VerifyTable) and self._checks.knows(message.check):
+            # What it came to is said, whatever has become of the table.
+            self._answer(request, self._check(message))
+        elif isinstance(message, _Asked):
             self._read(request, self._checked(message), now)
         elif isinstance(message, PinRuns):
             self._answer(request, self._pin(message, now))
@@ -207,6 +229,9 @@ class Tables:
             count, limit = len(message.keys), settings.keys_max
             msg = f"{count} keys were asked for at once, at most {limit} can be"
             raise TooLargeError(msg, size=count, limit=limit)
+        if isinstance(message, VerifyTable) and len(message.check) != _CHECK_ID_BYTES:
+            msg = f"the identity of a check has {_CHECK_ID_BYTES} bytes"
+            raise InvalidArgumentError(f"{msg}, got {len(message.check)}")
         if isinstance(message, ScanRows):
             return msgspec.structs.replace(
                 message,
@@ -220,7 +245,7 @@ class Tables:
         table = host.table
         position = max(message.after, getattr(message, "at", 0))
         if table.applied >= position:
-            self._answer(request, self._rows(host, message, request.session))
+            self._answer(request, self._carry_out(host, message, request.session))
             return
         wait = min(message.wait_ms / 1000, self._settings.wait_max_s)
 
@@ -230,7 +255,7 @@ class Tables:
 
         def go_on() -> None:
             if not request.gone:
-                self._answer(request, self._rows(host, message, request.session))
+                self._answer(request, self._carry_out(host, message, request.session))
 
         if wait <= 0:
             raise self._behind(host, position)
@@ -286,22 +311,41 @@ class Tables:
         self._answers.add(task)
         task.add_done_callback(self._answers.discard)
 
-    async def _rows(
+    async def _carry_out(
         self, host: TableHost, message: _Asked, owner: Hashable
     ) -> tuple[Message, bytes]:
-        table = host.table
+        """Do what was asked for, now that the host is far enough."""
         try:
+            if isinstance(message, VerifyTable):
+                if not self._checks.knows(message.check):
+                    now = asyncio.get_running_loop().time()
+                    self._checks.begin(message.check, host, now)
+                return await self._check(message)
+            if isinstance(message, FlushTable):
+                await host.flush()
+                return await self._state(host, host.table), b""
             if isinstance(message, GetTable):
-                return await self._state(host, table), b""
-            if isinstance(message, ScanRows) and message.lease_ms:
-                message = self._kept(table, message, owner)
-            found = await self._worker.run(self._found(table, message))
+                return await self._state(host, host.table), b""
+            return await self._rows(host, message, owner)
         except CorruptionError as error:
             host.breaks(error)
             if host.joined and len(host.info.joined) > 1:
                 # Another one has it.
                 raise host.not_ready() from error
             raise
+
+    async def _check(self, message: VerifyTable) -> tuple[Message, bytes]:
+        wait = min(message.wait_ms / 1000, self._settings.wait_max_s)
+        now = asyncio.get_running_loop().time()
+        return await self._checks.answer(message, wait, now), b""
+
+    async def _rows(
+        self, host: TableHost, message: _Read, owner: Hashable
+    ) -> tuple[Message, bytes]:
+        table = host.table
+        if isinstance(message, ScanRows) and message.lease_ms:
+            message = self._kept(table, message, owner)
+        found = await self._worker.run(self._found(table, message))
         self.counters.table_reads += 1
         self.counters.table_rows += len(found.positions)
         self.counters.table_bytes += len(found.batch)
@@ -316,9 +360,7 @@ class Tables:
         self._leases.keep(table, message.table, at, message.lease_ms, now, owner)
         return msgspec.structs.replace(message, at=at)
 
-    def _found(
-        self, table: HostedTable, message: GetRows | ScanRows
-    ) -> Callable[[], FoundRows]:
+    def _found(self, table: HostedTable, message: _Read) -> Callable[[], FoundRows]:
         if isinstance(message, GetRows):
             most = self._settings.answer_bytes_max
             return partial(table.get_rows, message.keys, message.at, most)

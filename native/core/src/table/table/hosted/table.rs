@@ -132,6 +132,11 @@ impl HostedTable {
         self.table.is_full()
     }
 
+    /// What is in memory and not in files yet, of all trees.
+    pub fn memory_bytes(&self) -> usize {
+        self.table.memory_bytes()
+    }
+
     /// Apply what the log has next, all of it or nothing. What was applied before is passed over.
     ///
     /// # Errors
@@ -253,9 +258,9 @@ impl HostedTable {
         self.table.pin(&self.bases.lock())
     }
 
-    /// Read everything, see [`Table::verify`].
-    pub fn verify(&self, progress: &mut dyn FnMut(u64)) -> Result<Verified> {
-        self.table.verify(progress)
+    /// Read everything, see [`Table::verify_while`].
+    pub fn verify(&self, progress: &mut dyn FnMut(u64) -> bool) -> Result<Verified> {
+        self.table.verify_while(progress)
     }
 
     /// What it holds.
