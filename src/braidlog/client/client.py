@@ -17,9 +17,10 @@ from braidlog.client.ingest import AsyncIngest
 from braidlog.client.log import AsyncClusterLog
 from braidlog.client.read.scan import AsyncScan
 from braidlog.client.settings import ClientSettings
+from braidlog.client.tables.calls import TableCalls
 from braidlog.client.tables.catalog import table_named
 from braidlog.client.tables.change import AsyncClusterDdl
-from braidlog.client.tables.hosts import TableCalls, TableHosts
+from braidlog.client.tables.hosts import TableHosts
 from braidlog.client.tables.table import AsyncClusterTable
 from braidlog.closable import AsyncClosable
 from braidlog.errors import (

@@ -79,6 +79,7 @@ ANSWERS: Final[dict[type[Message], type[Message]]] = {
     messages.Append: messages.Appended,
     messages.Read: messages.Records,
     messages.GetMetadata: messages.Metadata,
+    messages.GetLogEnd: messages.LogEnd,
     messages.Execute: messages.Executed,
     messages.Call: messages.CallResult,
     messages.GetAppStatus: messages.AppStatus,

@@ -70,12 +70,14 @@ __all__ = [
     "FetchSnapshot",
     "FlushTable",
     "GetAppStatus",
+    "GetLogEnd",
     "GetMetadata",
     "GetRows",
     "GetTable",
     "Goodbye",
     "Hello",
     "LogCut",
+    "LogEnd",
     "LogId",
     "LogInfo",
     "Message",
@@ -128,9 +130,11 @@ class Feature(IntFlag):
     TABLE_TASKS = 4
     """Tables that begin behind the first record of their log, `FlushTable`,
     `VerifyTable`."""
+    LOG_ENDS = 8
+    """`GetLogEnd`."""
 
 
-FEATURES: Final = Feature.NULL_VALUES
+FEATURES: Final = Feature.NULL_VALUES | Feature.LOG_ENDS
 """What every node of this version knows."""
 FEATURES_OF_TABLES: Final = Feature.TABLES | Feature.TABLE_TASKS
 """What one knows besides that keeps tables."""
@@ -474,6 +478,30 @@ class Executed(Message, frozen=True, array_like=True):
 
     KIND = 23
     index: Number
+
+
+class GetLogEnd(Message, frozen=True, array_like=True):
+    """Ask where a log ends, as of some moment after this.
+
+    For who reads its tables: all metadata would be large where there are many logs.
+    Needs `Feature.LOG_ENDS`.
+    """
+
+    KIND = 24
+    log: LogId
+    known: Number = 0
+    """Index of the metadata that the client has."""
+
+
+class LogEnd(Message, frozen=True, array_like=True):
+    """Answer: where it ends, as of `index`."""
+
+    KIND = 25
+    index: Number
+    high_watermark: Number
+    """Its last GLSN."""
+    tables: tuple[TableInfo, ...] | None = None
+    """The tables that follow it; None if nothing was decided since `known`."""
 
 
 # --- peers -------------------------------------------------------------------

@@ -50,6 +50,7 @@ class Role(IntEnum):
 NEEDED: Final[dict[type[Message], Role]] = {
     messages.Read: Role.READ,
     messages.GetMetadata: Role.READ,
+    messages.GetLogEnd: Role.READ,
     messages.Execute: Role.READ,
     messages.Call: Role.READ,
     messages.GetAppStatus: Role.READ,

@@ -88,6 +88,8 @@ EXAMPLES: list[tuple[Message, bytes]] = [
     (m.Metadata(7, 1, "test", (NODE,), (INFO,), (TABLE,), False), b""),
     (m.Execute(b"c" * 16), b"command"),
     (m.Executed(8), b"result"),
+    (m.GetLogEnd(LOG, 7), b""),
+    (m.LogEnd(8, 40, (TABLE,)), b""),
     (m.Consensus(1), b"raft"),
     (m.Replicate(3, 2, 1, (2, 3)), b"aabbb"),
     (m.Fetch(3, 2, 11, 1, 4096, False), b""),

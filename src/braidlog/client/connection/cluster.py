@@ -29,7 +29,16 @@ from braidlog.errors import (
     RemoteProtocolError,
 )
 from braidlog.wire.commands import Command, encode_checked
-from braidlog.wire.messages import Execute, Executed, GetMetadata, Message, Metadata
+from braidlog.wire.messages import (
+    Execute,
+    Executed,
+    Feature,
+    GetLogEnd,
+    GetMetadata,
+    LogEnd,
+    Message,
+    Metadata,
+)
 from braidlog.wire.results import Refused, Result, decode_result
 
 _CALL_BYTES: Final = 16
@@ -37,6 +46,7 @@ _WATCHERS: Final = 2
 """Nodes that are asked for news at a time: one of them may hang."""
 
 _METADATA: Final = "the metadata"
+_LOG_END: Final = "the end of a log"
 _FIX: Final = (
     "Fix what the nodes report (`braidlog cluster status` shows which are missing), "
     "then run it again"
@@ -164,6 +174,27 @@ class Cluster:
         self.check_open()
         return await self._any_metadata(GetMetadata(linearizable=True))
 
+    async def log_end(self, log: bytes) -> LogEnd:
+        """Return where a log ends now or later, and its tables if they have changed.
+
+        Raises:
+            NotFoundError: it was deleted.
+        """
+        routes = self.routes
+        if not routes.features & Feature.LOG_ENDS:
+            routes = await self.linearize()
+            return LogEnd(routes.index, routes.log(log).high_watermark)
+        request = GetLogEnd(log, routes.index)
+
+        async def attempt(address: str, within: float) -> LogEnd:
+            answer, _ = await self.ask(address, request, within=within)
+            if not isinstance(answer, LogEnd):
+                msg = f"{type(answer).__name__} is no answer to GetLogEnd"
+                raise RemoteProtocolError(msg)
+            return answer
+
+        return await self._anywhere(attempt, _LOG_END)
+
     async def look(self, within: float) -> Look:
         """Return what there is to see of the cluster, whatever is left of it."""
         self.check_open()
@@ -236,7 +267,8 @@ class Cluster:
                     )
                     failed = DeadlineError(f"{msg}: {said}")
                     # That of the class is for appends.
-                    done = "" if what == _METADATA else "; completed steps are skipped"
+                    asked = what in {_METADATA, _LOG_END}
+                    done = "" if asked else "; completed steps are skipped"
                     strange = self._routes is None
                     failed.hint = UNREACHED if strange else f"{_FIX}{done}"
                     raise failed from error

@@ -19,6 +19,8 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Iterable
+from functools import reduce
+from operator import and_
 from typing import Final
 
 from braidlog.errors import (
@@ -29,6 +31,7 @@ from braidlog.errors import (
 )
 from braidlog.suggestions import does_not_exist
 from braidlog.wire.messages import (
+    Feature,
     LogInfo,
     Metadata,
     NodeInfo,
@@ -116,6 +119,9 @@ class Routes:
         self.metadata = metadata
         self.index = metadata.index
         self._nodes = {node.node: node for node in metadata.nodes}
+        said = (Feature(node.features) for node in metadata.nodes)
+        self.features = reduce(and_, said, ~Feature(0))
+        """What all nodes know, alive or not."""
         self._logs = {info.log: info for info in metadata.logs}
         self._names = {info.name: info for info in metadata.logs}
         self._streams = {

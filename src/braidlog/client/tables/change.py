@@ -13,8 +13,8 @@ from typing import Final
 
 from braidlog import _native
 from braidlog.client.connection.routing import Routes
+from braidlog.client.tables.calls import TableCalls
 from braidlog.client.tables.catalog import STRICT
-from braidlog.client.tables.hosts import TableCalls
 from braidlog.errors import (
     AlreadyExistsError,
     BeyondEndError,

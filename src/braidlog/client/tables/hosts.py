@@ -5,12 +5,8 @@ position that the answer has to be after; a host that is behind waits a little a
 refuses, and the next one is asked. What nobody answers in time is an error, never an
 older answer.
 
-A read that names no position has to see what was acknowledged before it began. So it
-asks the leader where the log ends. Reads that begin while such a question is under way
-share the next one.
-
-*Invariants.* At most ``table_reads_max`` questions of a client are under way at a time.
-A position is kept by one host, and asked for again long before its lease ends.
+*Invariants.* A position is kept by one host, and asked for again long before its lease
+ends.
 """
 
 from __future__ import annotations
@@ -22,10 +18,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, Self, TypeVar
 
-from braidlog.client.connection.attempts import first_of, shared
-from braidlog.client.connection.cluster import Cluster
+from braidlog.client.connection.attempts import first_of
 from braidlog.client.connection.routing import Routes
 from braidlog.client.retry import Verdict, verdict_of
+from braidlog.client.tables.calls import TableCalls
 from braidlog.closable import AsyncClosable
 from braidlog.errors import (
     BeyondEndError,
@@ -39,7 +35,7 @@ from braidlog.wire.messages import Message
 from braidlog.wire.rows import Rows, ScanRows
 from braidlog.wire.tables import TableInfo
 
-__all__ = ["Answered", "PositionLease", "TableCalls", "TableHosts"]
+__all__ = ["Answered", "PositionLease", "TableHosts"]
 
 T = TypeVar("T", bound=Message)
 
@@ -77,38 +73,6 @@ class Answered:
         return self.message
 
 
-class TableCalls:
-    """What all tables of a client share."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        """Begin with no question."""
-        self.cluster = cluster
-        self.places = asyncio.Semaphore(cluster.settings.table_reads_max)
-        self._next: asyncio.Task[Routes] | None = None
-        self._running: asyncio.Task[Routes] | None = None
-
-    async def newest(self) -> Routes:
-        """Return the metadata as of some moment after this call began."""
-        self.cluster.check_open()
-        if self._next is None:
-            self._next = asyncio.create_task(self._ask())
-        return await shared(self._next, self.cluster.check_open)
-
-    async def _ask(self) -> Routes:
-        if self._running is not None:
-            await asyncio.wait([self._running])
-        # Whoever calls from here on begins after this question.
-        self._running, self._next = self._next, None
-        return await self.cluster.linearize()
-
-    async def close(self) -> None:
-        """End what is under way."""
-        tasks = [each for each in (self._running, self._next) if each is not None]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-
 class TableHosts:
     """Asks the hosts of one table, whatever it is called by now."""
 
@@ -132,7 +96,10 @@ class TableHosts:
             NotFoundError: it was dropped.
         """
         before = self._info
-        tables = (routes or self.cluster.routes).metadata.tables
+        if routes is None:
+            tables = self.calls.tables(before.log)
+        else:
+            tables = routes.metadata.tables
         found = next((t for t in tables if t.table == before.table), None)
         if found is None:
             mine = (before.log, before.created, before.name)
@@ -152,18 +119,20 @@ class TableHosts:
         if after is None and stale_ok:
             return 0
         log = self.known.log
-        if after is not None and after <= self._end(self.cluster.routes, log):
-            return after
-        end = self._end(await self.calls.newest(), log)
+        try:
+            if after is not None and after <= self.calls.known_end(log):
+                return after
+            end = await self.calls.end(log)
+        except NotFoundError as error:
+            # A log that tables follow is not deleted.
+            msg = f"table {self.known.name!r} was dropped"
+            raise NotFoundError(msg) from error
         if after is None:
             return end
         if after > end:
             msg = f"position {after} is not written yet: the log ends at {end + 1}"
             raise BeyondEndError(msg, next=end + 1)
         return after
-
-    def _end(self, routes: Routes, log: bytes) -> int:
-        return routes.log(log).high_watermark
 
     async def ask(
         self,

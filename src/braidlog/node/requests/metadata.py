@@ -25,6 +25,7 @@ from typing import Final, Protocol, TypeAlias
 from braidlog.errors import LogError, NotReadyError
 from braidlog.node.repository.route import RepositoryRoute
 from braidlog.node.requests.forwarding import not_leading
+from braidlog.node.requests.gathering import Gathering
 from braidlog.node.requests.polls import Polls
 from braidlog.serving.sessions import Request, Session
 from braidlog.wire.codec import encode
@@ -43,13 +44,11 @@ _FRESH_S: Final = 0.01
 _PAUSE_S: Final = 0.05
 """Between two looks whether there is room for answers again."""
 _PLAIN: Final = GetMetadata()
-_AGAIN_S: Final = 0.1
-"""After so long another question goes while one is under way: that may hang."""
 
 Done: TypeAlias = Callable[[Message | LogError], None]
-Ask: TypeAlias = Callable[[Done], None]
 Forward: TypeAlias = Callable[[int, GetMetadata, Done], None]
 """Asks another node for the metadata."""
+_Gathering: TypeAlias = Gathering[Request, Message | LogError]
 
 
 class Scheduler(Protocol):
@@ -64,45 +63,6 @@ class Scheduler(Protocol):
 
     def soon(self, call: Callable[[], None], seconds: float = 0.0) -> None:
         """Call something in another turn of the loop, with other work between."""
-
-
-class Gathering:
-    """Questions that one question upstream answers.
-
-    What comes while one is under way waits for the next: it may want to see what
-    happened since the first left.
-    """
-
-    def __init__(
-        self, ask: Ask, answer: Callable[[list[Request], Message | LogError], None]
-    ) -> None:
-        """Ask upstream with `ask`, and give all that wait their answer."""
-        self._ask = ask
-        self._answer = answer
-        self._waiting: list[Request] = []
-        self._flying = 0
-        self._left_at = float("-inf")
-
-    def add(self, request: Request, now: float) -> None:
-        """Take a question."""
-        self._waiting.append(request)
-        self.tick(now)
-
-    def tick(self, now: float) -> None:
-        """Ask for all that wait, unless one has just left."""
-        if not self._waiting or (self._flying and now < self._left_at + _AGAIN_S):
-            return
-        asked, self._waiting = self._waiting, []
-        self._flying += 1
-        self._left_at = now
-
-        def done(answer: Message | LogError) -> None:
-            self._flying -= 1
-            self._answer(asked, answer)
-            if not self._flying:
-                self.tick(self._left_at)
-
-        self._ask(done)
 
 
 class Answers:
@@ -131,10 +91,11 @@ class Answers:
         self._encoded: tuple[tuple[int, ...], float, bytes] = (), 0.0, b""
         self._heard: tuple[Metadata, bytes] | None = None
         """The last answer of another node, and its bytes."""
-        self._confirmed = Gathering(self._confirm, self._settle)
-        self._of_voter = Gathering(self._ask_voter, self._settle)
-        self._of_leader = Gathering(self._ask_leader, self._settle)
-        self._judged = Gathering(partial(self._confirm, judged=True), self._settle)
+        confirm_judged = partial(self._confirm, judged=True)
+        self._confirmed: _Gathering = Gathering(self._confirm, self._settle)
+        self._of_voter: _Gathering = Gathering(self._ask_voter, self._settle)
+        self._of_leader: _Gathering = Gathering(self._ask_leader, self._settle)
+        self._judged: _Gathering = Gathering(confirm_judged, self._settle)
         self._gatherings = (
             self._confirmed,
             self._of_voter,

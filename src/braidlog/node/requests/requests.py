@@ -18,9 +18,17 @@ from braidlog.node.repository.route import RepositoryRoute
 from braidlog.node.requests.admission import admit, refuse_pin
 from braidlog.node.requests.forwarding import Answer as PeerAnswer
 from braidlog.node.requests.forwarding import Forwarding, not_leading
+from braidlog.node.requests.log_ends import LogEnds
 from braidlog.node.requests.metadata import Answers, Scheduler
 from braidlog.serving.sessions import Request
-from braidlog.wire.messages import Execute, Executed, GetMetadata, Message, Read
+from braidlog.wire.messages import (
+    Execute,
+    Executed,
+    GetLogEnd,
+    GetMetadata,
+    Message,
+    Read,
+)
 from braidlog.wire.roles import Role
 
 _NOTHING: Final = memoryview(b"")
@@ -48,6 +56,7 @@ class Requests:
         self._loop = loop
         self._forwarding = Forwarding(peers.request, patience)
         self.answers = Answers(route, self.forward, loop, full)
+        self._ends = LogEnds(route, self.forward, loop)
 
     @property
     def waiting(self) -> int:
@@ -59,6 +68,7 @@ class Requests:
     def tick(self, now: float) -> None:
         """Let time pass: nobody waits for ever for a node that hangs."""
         self.answers.tick(now)
+        self._ends.tick(now)
         if self._forwarding:
             member = self._route.member
             # Who is no member sends to any that is, whoever leads.
@@ -78,6 +88,8 @@ class Requests:
         elif isinstance(message, GetMetadata):
             forward = not self._votes(request.session.connection.peer)
             self.answers.take(request, message, forward=forward)
+        elif isinstance(message, GetLogEnd):
+            self._ends.take(request, message)
         elif isinstance(message, Execute):
             self._checked(request, message, bytes(payload), role)
         else:
@@ -124,10 +136,10 @@ class Requests:
     def forward(
         self,
         node: int,
-        message: GetMetadata,
+        message: Message,
         done: Callable[[Message | LogError], None],
     ) -> None:
-        """Ask another node for the metadata."""
+        """Ask another node for what the repository knows."""
         now = self._loop.now
         self._forwarding.forward(node, message, (), lambda answer, _: done(answer), now)
 
