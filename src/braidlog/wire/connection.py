@@ -94,6 +94,7 @@ ANSWERS: Final[dict[type[Message], type[Message]]] = {
     messages.UnpinRuns: messages.RunPart,
     messages.FlushTable: messages.TableStatus,
     messages.VerifyTable: messages.TableCheck,
+    messages.ReleaseRows: messages.Rows,
 }
 """Requests, and how each is answered unless it fails."""
 

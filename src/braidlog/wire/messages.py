@@ -36,6 +36,7 @@ from braidlog.wire.rows import (
     PinnedFile,
     PinnedRuns,
     PinRuns,
+    ReleaseRows,
     Rows,
     RunPart,
     ScanRows,
@@ -94,6 +95,7 @@ __all__ = [
     "Read",
     "Recorded",
     "Records",
+    "ReleaseRows",
     "Replicate",
     "Report",
     "Rows",
@@ -132,11 +134,13 @@ class Feature(IntFlag):
     `VerifyTable`."""
     LOG_ENDS = 8
     """`GetLogEnd`."""
+    RELEASES = 16
+    """`ReleaseRows`."""
 
 
 FEATURES: Final = Feature.NULL_VALUES | Feature.LOG_ENDS
 """What every node of this version knows."""
-FEATURES_OF_TABLES: Final = Feature.TABLES | Feature.TABLE_TASKS
+FEATURES_OF_TABLES: Final = Feature.TABLES | Feature.TABLE_TASKS | Feature.RELEASES
 """What one knows besides that keeps tables."""
 
 

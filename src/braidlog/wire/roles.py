@@ -65,6 +65,7 @@ NEEDED: Final[dict[type[Message], Role]] = {
     messages.UnpinRuns: Role.ADMIN,
     messages.FlushTable: Role.ADMIN,
     messages.VerifyTable: Role.ADMIN,
+    messages.ReleaseRows: Role.READ,
     messages.Append: Role.APPEND,
     messages.Consensus: Role.PEER,
     messages.Replicate: Role.PEER,

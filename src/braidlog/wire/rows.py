@@ -21,6 +21,7 @@ __all__ = [
     "PinRuns",
     "PinnedFile",
     "PinnedRuns",
+    "ReleaseRows",
     "Rows",
     "RunPart",
     "ScanRows",
@@ -64,6 +65,8 @@ class ScanRows(Message, frozen=True, array_like=True):
     wait_ms: Number = 0
     lease_ms: Number = 0
     """For how long the host has to be able to answer at the same position again."""
+    lease: Number = 0
+    """Which lease of this connection that is, for `ReleaseRows`."""
 
 
 class Rows(Message, frozen=True, array_like=True):
@@ -204,3 +207,16 @@ class TableCheck(Message, frozen=True, array_like=True):
     path: str = ""
     """The file that is damaged, and where in it."""
     offset: Number = 0
+
+
+class ReleaseRows(Message, frozen=True, array_like=True):
+    """Let go of a position that was kept by `ScanRows.lease_ms`, before its time.
+
+    Answered with `Rows` without rows, also if it is kept no more. Needs
+    `Feature.RELEASES`.
+    """
+
+    KIND = 77
+    table: bytes
+    position: Number
+    lease: Number

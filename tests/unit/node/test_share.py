@@ -37,7 +37,8 @@ def test_positions_that_are_kept_are_shared_by_connections() -> None:
 
     def keep(position: int, owner: str) -> bool:
         try:
-            leases.keep(table, b"t", position, 1000, 0.0, owner)  # type: ignore[arg-type]
+            holder = owner, position
+            leases.keep(table, b"t", position, 1000, 0.0, holder)  # type: ignore[arg-type]
         except NotReadyError:
             return False
         return True

@@ -109,7 +109,7 @@ EXAMPLES: list[tuple[Message, bytes]] = [
     (m.TakeSnapshot(2), b""),
     (m.SnapshotProgress(2, 8192, 8192, 7, 40, 4096, 2500, 33), b""),
     (m.GetRows(LOG, (b"tea", b""), 40, 38, 1000), b""),
-    (m.ScanRows(LOG, LOG, b"a", None, True, 10, 4096, 40, 38, 1000, 5000), b""),
+    (m.ScanRows(LOG, LOG, b"a", None, True, 10, 4096, 40, 38, 1000, 5000, 7), b""),
     (m.Rows(40, (7, 39), (0, 2), b"tea"), b"batch"),
     (m.GetTable(LOG, 38, 1000), b""),
     (m.TableStatus(40, 30, 1, True, {"runs": 3, "state": "whole"}), b""),
@@ -121,4 +121,5 @@ EXAMPLES: list[tuple[Message, bytes]] = [
     (m.FlushTable(LOG, 38, 1000), b""),
     (m.VerifyTable(LOG, LOG, 38, 1000), b""),
     (m.TableCheck(4000, True, 300, 250, "a page", "0a/1.run", 4096), b""),
+    (m.ReleaseRows(LOG, 40, 7), b""),
 ]

@@ -11,7 +11,7 @@ import pytest
 
 from braidlog.wire.codec import decode, encode
 from braidlog.wire.frames import AppendFrames, FrameDecoder, encode_frame
-from braidlog.wire.messages import Hello, Message, Metadata, Report
+from braidlog.wire.messages import Hello, Message, Metadata, Report, ScanRows
 from unit.wire.examples import EXAMPLES
 
 GOLDEN = Path(__file__).with_name("golden.txt")
@@ -90,6 +90,19 @@ def test_reports_and_metadata_of_nodes_that_know_no_tables_are_read() -> None:
         else:
             assert isinstance(read, Metadata)
             assert (read.tables, read.settled) == ((), True)
+
+
+def test_a_scan_of_clients_that_do_not_number_leases_is_read() -> None:
+    old = (
+        "36000000e43b9b294100000007000000360000009bc410000102030405060708090a0b"
+        "0c0d0e0fc410000102030405060708090a0b0c0d0e0fc40161c0c30acd10002826cd03"
+        "e8cd1388"
+    )
+    (frame,) = FrameDecoder(1 << 16).feed(bytes.fromhex(old))
+    assert not isinstance(frame, AppendFrames)
+    read = decode(frame.kind, frame.head, frame.payload)
+    assert isinstance(read, ScanRows)
+    assert (read.lease_ms, read.lease) == (5000, 0)
 
 
 def test_the_greeting_of_nodes_that_prove_nothing_is_read() -> None:

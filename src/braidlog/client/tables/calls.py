@@ -13,19 +13,26 @@ becomes older.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import itertools
 from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from braidlog.client.connection.attempts import shared
 from braidlog.client.connection.cluster import Cluster
 from braidlog.client.connection.routing import Routes
-from braidlog.wire.messages import LogEnd
+from braidlog.errors import LogError
+from braidlog.wire.messages import Feature, LogEnd
+from braidlog.wire.rows import ReleaseRows
 from braidlog.wire.tables import TableInfo
 
 __all__ = ["TableCalls"]
 
 T = TypeVar("T")
+
+_TELLING_MAX: Final = 256
+"""What is told to hosts at a time; more of it is left out."""
 
 
 class _Shared(Generic[T]):
@@ -75,6 +82,28 @@ class TableCalls:
         """The last position that each log was heard to have."""
         self._news: dict[bytes, LogEnd] = {}
         """The last answer about each log that had its tables."""
+        self._leases = itertools.count(1)
+        self._telling: set[asyncio.Task[None]] = set()
+
+    def new_lease(self) -> int:
+        """Return a number that no lease of this client has had."""
+        return next(self._leases)
+
+    def tell(self, node: int, message: ReleaseRows) -> None:
+        """Tell a host something that nobody waits for, unless much of it waits."""
+        if self.cluster.closed or len(self._telling) >= _TELLING_MAX:
+            return
+        if node in self.cluster.routes.older(Feature.RELEASES):
+            return
+        task = asyncio.create_task(self._tell(node, message))
+        self._telling.add(task)
+        task.add_done_callback(self._telling.discard)
+
+    async def _tell(self, node: int, message: ReleaseRows) -> None:
+        within = self.cluster.settings.attempt_timeout_s
+        with contextlib.suppress(LogError):
+            async with self.places:
+                await self.cluster.ask_node(node, message, within=within)
 
     async def newest(self) -> Routes:
         """Return the metadata as of some moment after this call began."""
@@ -121,3 +150,6 @@ class TableCalls:
         await self._metadata.close()
         for question in self._questions.values():
             await question.close()
+        for task in self._telling:
+            task.cancel()
+        await asyncio.gather(*self._telling, return_exceptions=True)

@@ -32,7 +32,7 @@ from braidlog.errors import (
     UnavailableError,
 )
 from braidlog.wire.messages import Message
-from braidlog.wire.rows import Rows, ScanRows
+from braidlog.wire.rows import ReleaseRows, Rows, ScanRows
 from braidlog.wire.tables import TableInfo
 
 __all__ = ["Answered", "PositionLease", "TableHosts"]
@@ -240,19 +240,19 @@ class TableHosts:
             TrimmedError: it is too long ago.
             LogError: as `ask`.
         """
-        table = self.info().table
-        answer = await self.ask(_keep(at, after), prefer=prefer, only=table)
+        table, number = self.info().table, self.calls.new_lease()
+        answer = await self.ask(_keep(at, after, number), prefer=prefer, only=table)
         position = answer.of(Rows).position
-        return PositionLease(self, table, position, answer.node)
+        return PositionLease(self, table, position, answer.node, number)
 
 
-def _keep(at: int, after: int) -> Question:
+def _keep(at: int, after: int, number: int) -> Question:
     """Make the question that reads nothing and keeps a position."""
 
     def question(info: TableInfo, wait_ms: int) -> Message:
         lease_ms = int(_LEASE_S * 1000)
         return ScanRows(
-            info.table, b"", b"", b"", False, 1, 1, at, after, wait_ms, lease_ms
+            info.table, b"", b"", b"", False, 1, 1, at, after, wait_ms, lease_ms, number
         )
 
     return question
@@ -262,9 +262,11 @@ class PositionLease(AsyncClosable):
     """A position that a host keeps readable, until this is closed."""
 
     def __init__(
-        self, hosts: TableHosts, table: bytes, position: int, node: int
+        self, hosts: TableHosts, table: bytes, position: int, node: int, number: int
     ) -> None:
         """Ask for it again and again; `TableHosts.hold` has asked first."""
+        self._number = number
+        self._closed = False
         self._hosts = hosts
         self.table = table
         self.position = position
@@ -277,7 +279,7 @@ class PositionLease(AsyncClosable):
         return self
 
     async def _renew(self) -> None:
-        question = _keep(self.position, self.position)
+        question = _keep(self.position, self.position, self._number)
         while True:
             await asyncio.sleep(_LEASE_S / _RENEWALS)
             # What cannot be kept is found out by whoever reads.
@@ -291,6 +293,14 @@ class PositionLease(AsyncClosable):
                 self.node = answer.node
 
     async def close(self) -> None:
-        """Ask for it no more. Idempotent."""
+        """Ask for it no more, and tell the host that it is not needed. Idempotent.
+
+        Nobody waits for the host: if it hears nothing, the lease ends by itself.
+        """
+        if self._closed:
+            return
+        self._closed = True
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
+        message = ReleaseRows(self.table, self.position, self._number)
+        self._hosts.calls.tell(self.node, message)

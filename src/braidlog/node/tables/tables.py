@@ -49,6 +49,7 @@ from braidlog.wire.rows import (
     GetRows,
     GetTable,
     PinRuns,
+    ReleaseRows,
     Rows,
     RunPart,
     ScanRows,
@@ -70,6 +71,7 @@ TABLE_REQUESTS: Final = (
     GetTable,
     FlushTable,
     VerifyTable,
+    ReleaseRows,
     PinRuns,
     FetchRun,
     UnpinRuns,
@@ -215,6 +217,10 @@ class Tables:
             self._answer(request, self._pin(message, now))
         elif isinstance(message, FetchRun):
             self._answer(request, self._fetch(message, now))
+        elif isinstance(message, ReleaseRows):
+            holder = request.session, message.lease
+            self._leases.release(message.table, message.position, holder)
+            request.answer(Rows(message.position, (), ()))
         elif isinstance(message, UnpinRuns):
             self._pins.unpin(message.pin)
             request.answer(RunPart(0))
@@ -357,7 +363,8 @@ class Tables:
     def _kept(self, table: HostedTable, message: ScanRows, owner: Hashable) -> ScanRows:
         """Keep the position of a scan, before it could be merged away."""
         at, now = message.at or table.applied, asyncio.get_running_loop().time()
-        self._leases.keep(table, message.table, at, message.lease_ms, now, owner)
+        holder = owner, message.lease
+        self._leases.keep(table, message.table, at, message.lease_ms, now, holder)
         return msgspec.structs.replace(message, at=at)
 
     def _found(self, table: HostedTable, message: _Read) -> Callable[[], FoundRows]:

@@ -25,8 +25,9 @@ from braidlog.errors import (
     TrimmedError,
     UnavailableError,
 )
+from braidlog.wire.messages import Feature
 from braidlog.wire.rows import Rows
-from unit.node.tables.cluster import Nodes, running
+from unit.node.tables.cluster import Nodes, running, until
 
 HASTY = ClientSettings(timeout_s=1.0, attempt_timeout_s=0.5)
 KEYS = [b"k%02d" % n for n in range(40)]
@@ -135,6 +136,46 @@ async def test_a_snapshot_stays_and_ends(tmp_path: Path) -> None:
             async with table.at(1):
                 pass
         assert position < last
+
+
+async def test_hosts_let_go_of_what_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("braidlog.client.tables.reads._ROWS_MAX", 7)
+    async with running(tmp_path, 1, native=True) as nodes:
+        log, table, model = await filled(nodes)
+        leases = nodes.nodes[1].tables._leases
+        async with table.at() as first:
+            async with table.at() as second:
+                assert first.position == second.position
+                assert len(leases) == 1
+            assert await second.close() is None
+            # The other one is of the same position, and goes on.
+            await log.append_many([b"late"] * 40, keys=KEYS)
+            await asyncio.sleep(0.3)
+            assert len(leases) == 1
+            assert {r.key: r.value async for r in first.scan()} == model
+        await until(lambda: not len(leases))
+        async for _ in table.scan():
+            assert len(leases) == 1
+        await until(lambda: not len(leases))
+        scan = aiter(table.scan())
+        await anext(scan)
+        assert len(leases) == 1
+        await scan.aclose()
+        await until(lambda: not len(leases))
+
+
+async def test_a_host_that_knows_no_releases_is_told_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("braidlog.node.node.FEATURES_OF_TABLES", Feature.TABLES)
+    async with running(tmp_path, 1, native=True) as nodes:
+        _, table, _ = await filled(nodes)
+        async with table.at():
+            pass
+        assert not nodes.client._tables._telling
+        assert len(nodes.nodes[1].tables._leases) == 1
 
 
 async def test_a_read_sees_what_others_were_told_is_stored(tmp_path: Path) -> None:
