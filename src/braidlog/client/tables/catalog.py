@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from braidlog.errors import InvalidArgumentError, NotFoundError, NotReadyError
-from braidlog.store.tables.entry import IndexDescription
+from braidlog.errors import NotFoundError, NotReadyError
+from braidlog.store.tables.entry import IndexDescription, index_given_up
 from braidlog.suggestions import does_not_exist
 from braidlog.wire.tables import IndexInfo, IndexStatus, TableInfo
 
@@ -17,6 +17,7 @@ __all__ = [
     "described_index",
     "index_missing",
     "index_of",
+    "listed",
     "table_named",
 ]
 
@@ -83,24 +84,28 @@ def table_named(tables: tuple[TableInfo, ...], name: str) -> TableInfo:
 
 def index_missing(table: TableInfo, name: str) -> NotFoundError:
     """Return the error of who asks for an index that a table does not have."""
-    known = [index.name for index in table.indexes]
+    for index in table.indexes:
+        if index.name == name and index.status is IndexStatus.ABORTED:
+            return index_given_up(table.name, name, index.reason)
+    known = [index.name for index in listed(table)]
     return NotFoundError(does_not_exist(f"table {table.name!r}: index", name, known))
+
+
+def listed(table: TableInfo) -> list[IndexInfo]:
+    """Return the indexes of a table without those that were given up."""
+    return [i for i in table.indexes if i.status is not IndexStatus.ABORTED]
 
 
 def index_of(table: TableInfo, name: str) -> IndexInfo:
     """Return an index that can be read.
 
     Raises:
-        NotFoundError: there is none of that name.
+        NotFoundError: there is none of that name, or it was given up.
         NotReadyError: it is still being built.
-        InvalidArgumentError: it could not be built.
     """
-    found = next((index for index in table.indexes if index.name == name), None)
+    found = next((index for index in listed(table) if index.name == name), None)
     if found is None:
         raise index_missing(table, name)
-    if found.status is IndexStatus.ABORTED:
-        msg = f"index {name!r} of table {table.name!r} could not be built"
-        raise InvalidArgumentError(f"{msg}: {found.reason}")
     if found.status is IndexStatus.BUILDING:
         msg = f"index {name!r} of table {table.name!r} is still being built"
         raise NotReadyError(msg)

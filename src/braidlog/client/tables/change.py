@@ -46,6 +46,8 @@ class _Known:
     begin: int
     indexes: dict[str, bytes] = field(default_factory=dict)
     """Trees of its indexes, by their names."""
+    aborted: set[str] = field(default_factory=set)
+    """Those of them that were given up: their names are free."""
 
 
 class ClusterTableChanges:
@@ -67,6 +69,7 @@ class ClusterTableChanges:
                 table.name,
                 table.begin,
                 {index.name: index.tree for index in table.indexes},
+                {i.name for i in table.indexes if i.status is wire.IndexStatus.ABORTED},
             )
             for table in routes.metadata.tables
         }
@@ -176,11 +179,15 @@ class ClusterTableChanges:
             NotFoundError: there is no such table or index.
         """
         known = self._table(table)
-        tree = known.indexes.pop(name, None)
-        if tree is None:
+        if name not in known.indexes:
             what = f"table {table!r}: index"
-            raise NotFoundError(does_not_exist(what, name, list(known.indexes)))
-        self._changes.append(wire.DropIndex(known.id, tree))
+            listed = [each for each in known.indexes if each not in known.aborted]
+            raise NotFoundError(does_not_exist(what, name, listed))
+        self._unindex(known, name)
+
+    def _unindex(self, table: _Known, name: str) -> None:
+        table.aborted.discard(name)
+        self._changes.append(wire.DropIndex(table.id, table.indexes.pop(name)))
 
     def truncate(self, name: str) -> None:
         """Empty a table: only records that come from now on count.
@@ -211,6 +218,9 @@ class ClusterTableChanges:
 
     def _replace(self, table: _Known, *, begin: int | None = None) -> None:
         """Give a table new identities; it is emptied if it begins nowhere."""
+        for name in list(table.aborted):
+            # What could not be built is not there afterwards either.
+            self._unindex(table, name)
         before, empty = table.id, begin is None
         table.id = self._identity()
         table.indexes = {name: self._identity() for name in table.indexes}
@@ -220,6 +230,8 @@ class ClusterTableChanges:
 
     def _index(self, table: _Known, name: str, field: str) -> None:
         name = checked_new_name(name, "index")
+        if name in table.aborted:
+            self._unindex(table, name)
         if name in table.indexes:
             msg = f"table {table.name!r} has an index {name!r} already"
             raise AlreadyExistsError(msg)

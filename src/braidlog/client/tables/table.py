@@ -23,6 +23,7 @@ from braidlog.client.tables.catalog import (
     described_index,
     index_missing,
     index_of,
+    listed,
 )
 from braidlog.client.tables.change import AsyncClusterDdl
 from braidlog.client.tables.hosts import PositionLease, Question, TableHosts
@@ -520,6 +521,8 @@ class AsyncClusterTableIndex(AsyncIndexReads):
         info = self._hosts.info(await self._hosts.calls.newest())
         while True:
             found = next((i for i in info.indexes if i.name == self._name), None)
+            if found is not None and found.status is IndexStatus.ABORTED:
+                raise InvalidArgumentError(found.reason)
             if found is None or found.status is not IndexStatus.BUILDING:
                 index_of(info, self._name)
                 return True
@@ -651,12 +654,13 @@ class AsyncClusterTable(AsyncTableReads):
         """Return an index of the table.
 
         Raises:
-            NotFoundError: there is none of that name.
+            NotFoundError: there is none of that name; or it was given up because of a
+                record that it cannot hold, which the error names.
         """
         info = self._hosts.info()
-        if all(index.name != name for index in info.indexes):
+        if all(index.name != name for index in listed(info)):
             info = self._hosts.info(await self._hosts.calls.newest())
-        if all(index.name != name for index in info.indexes):
+        if all(index.name != name for index in listed(info)):
             raise index_missing(info, name)
         return AsyncClusterTableIndex(self, name)
 
@@ -842,7 +846,7 @@ def _described(
         history=options.history,
         memory_bytes_max=options.memory_bytes,
         deletes=options.deletes,
-        indexes=tuple(described_index(index, figures) for index in info.indexes),
+        indexes=tuple(described_index(index, figures) for index in listed(info)),
         left_out=int(figures.get("left_out", 0)),
         left_out_first=None if first is None else int(first),
     )

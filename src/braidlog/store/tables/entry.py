@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from braidlog.errors import CorruptionError, InvalidArgumentError
+from braidlog.errors import CorruptionError, InvalidArgumentError, NotFoundError
 
 __all__ = [
     "MEMORY_BYTES_DEFAULT",
@@ -16,6 +16,7 @@ __all__ = [
     "TableEntry",
     "TableOptions",
     "TableStats",
+    "index_given_up",
 ]
 
 _DELETES: Final = ("null", "empty", "none", "header", "pattern")
@@ -27,6 +28,10 @@ MEMORY_BYTES_MAX: Final = 1 << 40
 HISTORY_MAX: Final = (1 << 62) - 1
 
 _KNOWN: Final = ("history", "memory_bytes", "deletes")
+_AGAIN: Final = (
+    "Append a record that the index can hold under the same key, or leave out "
+    "`strict`, then create the index again"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +168,12 @@ class TableEntry:
             return True
         mine = (self.log_id, self.created, self.name)
         return mine == (other.log_id, other.created, other.name)
+
+
+def index_given_up(table: str, name: str, reason: str) -> NotFoundError:
+    """Return the error of who asks for an index that could not be built."""
+    msg = f"index {name!r} of table {table!r} was given up: {reason}"
+    return NotFoundError(msg).advising(_AGAIN)
 
 
 @dataclass(frozen=True, slots=True)

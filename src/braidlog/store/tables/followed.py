@@ -269,6 +269,9 @@ class FollowedTables:
     def failure(self, entry: TableEntry) -> None:
         """Return why the upkeep of a table fails, which only its writer knows."""
 
+    def refused(self, entry: TableEntry, name: str) -> None:
+        """Return why an index was given up, which only the writer knows."""
+
     def built(self, table: int, tree: int) -> int:
         """Return how far a building is, which only the writer knows."""
         return 0

@@ -385,7 +385,7 @@ class TableHost:
             except InvalidArgumentError as error:
                 # Of a record that must not be missing, and cannot be there.
                 _log.warning("table %r: %s", entry.name, error)
-                self._refused[entry.id, index.name] = str(error)
+                self._refused[entry.id, index.name] = error.message
                 if len(self._refused) > _REFUSED_MAX:
                     del self._refused[next(iter(self._refused))]
                 self._settle("abort", entry, index)
@@ -397,6 +397,13 @@ class TableHost:
     def _settle(self, how: str, entry: TableEntry, index: IndexEntry) -> None:
         end = self._store._followed(entry.log).end
         self.commit([(how, entry.id, index.tree, end)])
+
+    def refused(self, entry: TableEntry, name: str) -> str | None:
+        """Return why the last index of a name was given up; None if it was not.
+
+        That is known until the store is closed, or an index of that name is created.
+        """
+        return self._refused.get((entry.id, name))
 
     def built(self, table: int, tree: int) -> int:
         """Return how many records were read for an index that is being built."""
@@ -411,7 +418,7 @@ class TableHost:
             now = self.current(entry)
             index = now.index(name)
             if index is None:
-                refused = self._refused.get((now.id, name))
+                refused = self.refused(now, name)
                 if refused is not None:
                     raise InvalidArgumentError(refused)
                 known = [each.name for each in now.indexes]

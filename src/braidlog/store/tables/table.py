@@ -36,6 +36,7 @@ from braidlog.store.tables.entry import (
     TableDescription,
     TableEntry,
     TableStats,
+    index_given_up,
 )
 from braidlog.store.tables.opened import Reads
 from braidlog.suggestions import does_not_exist
@@ -295,7 +296,12 @@ class IndexReads:
         return _to_arrow(reads.batches_index(name, after, **bounds))
 
 
-def _index_missing(entry: TableEntry, name: str) -> NotFoundError:
+def _index_missing(
+    host: TableHost | FollowedTables, entry: TableEntry, name: str
+) -> NotFoundError:
+    reason = host.refused(entry, name)
+    if reason is not None:
+        return index_given_up(entry.name, name, reason)
     known = [index.name for index in entry.indexes]
     return NotFoundError(does_not_exist(f"table {entry.name!r}: index", name, known))
 
@@ -320,7 +326,7 @@ class TableIndex(IndexReads):
             entry, _ = self._table._opened(anew=True)
             index = entry.index(self.name)
         if index is None:
-            raise _index_missing(entry, self.name)
+            raise _index_missing(self._table._host, entry, self.name)
         if not index.active:
             msg = f"index {self.name!r} of table {entry.name!r} is still being built"
             raise NotReadyError(msg).advising(_NOT_BUILT)
@@ -352,7 +358,7 @@ class TableIndex(IndexReads):
         for index in self._table.describe().indexes:
             if index.name == self.name:
                 return index
-        raise _index_missing(self._table._current(), self.name)
+        raise _index_missing(self._table._host, self._table._current(), self.name)
 
     def wait(self, *, timeout: DurationLike | None = None) -> bool:
         """Wait until it is built; False if ``timeout`` seconds pass first.
@@ -400,6 +406,7 @@ class TableSnapshot(TableReads, Closable):
                 f"more: the oldest that can be read is {error.first}"
             )
             raise TrimmedError(msg, first=error.first).advising(_NO_HISTORY) from None
+        self._host = table._host
         self._entry, self._native = held
 
     def __repr__(self) -> str:
@@ -431,7 +438,7 @@ class TableSnapshot(TableReads, Closable):
         """
         index = self._entry.index(name)
         if index is None:
-            raise _index_missing(self._entry, name)
+            raise _index_missing(self._host, self._entry, name)
         if not index.active:
             msg = f"index {name!r} of table {self._entry.name!r} is still being built"
             raise NotReadyError(msg).advising(_NOT_BUILT)
@@ -552,11 +559,13 @@ class Table(TableReads):
         """Return an index of the table.
 
         Raises:
-            NotFoundError: there is none of that name.
+            NotFoundError: there is none of that name; or it was given up because of a
+                record that it cannot hold, which the error names until the store is
+                closed.
         """
         entry = self._current()
         if entry.index(name) is None:
-            raise _index_missing(entry, name)
+            raise _index_missing(self._host, entry, name)
         return TableIndex(self, name)
 
     def at(self, position: int | None = None) -> TableSnapshot:
