@@ -10,6 +10,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequen
 from pathlib import Path
 from typing import Any, Protocol
 
+import pytest
+
 import braidlog
 from braidlog import Producer, Record
 from braidlog.client import Client, ClientSettings
@@ -318,11 +320,13 @@ class ClusterOpener:
 
     READ_ONLY = False
     CLUSTER = True
-    TABLES = False
+    TABLES = True
 
     def __init__(self, cluster: LocalCluster) -> None:
         self._seeds = cluster.seeds
         with braidlog.connect(self._seeds) as client:
+            for name in client.tables():
+                client.drop_table(name)
             for name in client.logs():
                 client.delete_log(name)
 
@@ -351,5 +355,17 @@ IMPLEMENTATIONS: dict[str, type[Opener]] = {
     "blocking cluster": BlockingClusterOpener,
 }
 
-OF_TABLES = {name: kind for name, kind in IMPLEMENTATIONS.items() if kind.TABLES}
-"""Those that have tables."""
+
+def params(*, tables: bool = False) -> list[Any]:
+    """Return what a fixture is made with for each of them, or each that has tables."""
+    return [
+        pytest.param(kind, id=name, marks=[pytest.mark.process] * kind.CLUSTER)
+        for name, kind in IMPLEMENTATIONS.items()
+        if kind.TABLES or not tables
+    ]
+
+
+def opener_of(request: pytest.FixtureRequest, path: Path) -> Opener:
+    """Return the opener that a fixture was made with."""
+    kind: type[Opener] = request.param
+    return kind(request.getfixturevalue("cluster") if kind.CLUSTER else path / "d")

@@ -9,12 +9,7 @@ from typing import Any
 import pytest
 
 from braidlog.testing.cluster import LocalCluster
-from conformance.api import IMPLEMENTATIONS, AnyLog, AnyNode, Opener, Reopen
-
-_PARAMS = [
-    pytest.param(kind, id=name, marks=[pytest.mark.process] * kind.CLUSTER)
-    for name, kind in IMPLEMENTATIONS.items()
-]
+from conformance.api import AnyLog, AnyNode, Opener, Reopen, opener_of, params
 
 
 @pytest.fixture(scope="session")
@@ -24,11 +19,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
         yield cluster
 
 
-@pytest.fixture(params=_PARAMS)
+@pytest.fixture(params=params())
 def opener(request: pytest.FixtureRequest, tmp_path: Path) -> Opener:
-    kind: type[Opener] = request.param
-    where = request.getfixturevalue("cluster") if kind.CLUSTER else tmp_path / "d"
-    return kind(where)
+    return opener_of(request, tmp_path)
 
 
 @pytest.fixture

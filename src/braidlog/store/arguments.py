@@ -127,6 +127,21 @@ def checked_position(position: object, what: str = "position") -> int:
     return number
 
 
+def checked_limit(limit: int | None) -> int | None:
+    """Return how many records of a table are wanted at most, None: all.
+
+    Raises:
+        InvalidArgumentError: it is no such number.
+    """
+    if limit is None:
+        return None
+    given: object = limit
+    if not isinstance(given, int) or isinstance(given, bool) or given < 0:
+        msg = f"limit must be a number of records or None, got {limit!r}"
+        raise InvalidArgumentError(msg)
+    return limit
+
+
 def checked_count(number: object, what: str) -> int:
     """Return a count, a limit, or the end of a range.
 

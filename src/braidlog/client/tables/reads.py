@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncGenerator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from braidlog import _native
@@ -18,6 +18,7 @@ from braidlog.client.tables.hosts import Answered, PositionLease, TableHosts
 from braidlog.errors import (
     CorruptionError,
     InvalidArgumentError,
+    NotFoundError,
     RemoteProtocolError,
     TrimmedError,
 )
@@ -83,6 +84,25 @@ class Wanted:
     reverse: bool = False
     limit: int | None = None
     index: str = ""
+    tree: bytes = b""
+    """Which index has to have the name; empty: any."""
+
+    def tree_in(self, info: TableInfo) -> bytes:
+        """Return the tree to scan, of a table as it is now.
+
+        Raises:
+            NotFoundError: the index was dropped.
+            NotReadyError: it is still being built.
+        """
+        if not self.index:
+            return b""
+        if not self.tree:
+            return index_of(info, self.index).tree
+        if all(index.tree != self.tree for index in info.indexes):
+            raise NotFoundError(
+                f"index {self.index!r} of table {info.name!r} was dropped"
+            )
+        return self.tree
 
 
 async def get_rows(
@@ -163,7 +183,8 @@ async def scan_pages(
             async for page in pages:
                 yield page
         return
-    answer = await hosts.ask(_scan(wanted, wanted.limit, 0, after))
+    trees: list[bytes] = []
+    answer = await hosts.ask(_scan(wanted, wanted.limit, 0, after, trees))
     rows = answer.of(Rows)
     first, rest = _cut(wanted, rows, answer)
     if rest is None:
@@ -176,6 +197,9 @@ async def scan_pages(
         # It went on meanwhile, and nothing was passed on yet.
         held = await hosts.hold(0, after)
         first, rest = Page((), memoryview(b"")), wanted
+    else:
+        # Another index may get the name meanwhile, and go on with keys of this one.
+        rest = replace(rest, tree=trees[-1])
     async with held:
         if first.positions:
             yield first
@@ -216,14 +240,23 @@ def _cut(wanted: Wanted, rows: Rows, answer: Answered) -> tuple[Page, Wanted | N
         end = rows.next
     else:
         begin = rows.next
-    return page, Wanted(begin, end, wanted.reverse, limit, wanted.index)
+    return page, replace(wanted, begin=begin, end=end, limit=limit)
 
 
-def _scan(wanted: Wanted, limit: int | None, at: int, after: int):  # type: ignore[no-untyped-def]
+def _scan(  # type: ignore[no-untyped-def]
+    wanted: Wanted,
+    limit: int | None,
+    at: int,
+    after: int,
+    trees: list[bytes] | None = None,
+):
+    """Make the question; ``trees`` is told which one was asked for."""
     count = _ROWS_MAX if limit is None else min(limit, _ROWS_MAX)
 
     def question(info: TableInfo, wait_ms: int) -> Message:
-        tree = index_of(info, wanted.index).tree if wanted.index else b""
+        tree = wanted.tree_in(info)
+        if trees is not None:
+            trees.append(tree)
         return ScanRows(
             info.table,
             tree,

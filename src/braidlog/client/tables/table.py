@@ -41,9 +41,9 @@ from braidlog.errors import (
 from braidlog.store.arguments import (
     DurationLike,
     checked_columns,
-    checked_count,
     checked_flag,
     checked_key,
+    checked_limit,
     checked_position,
     checked_timeout,
 )
@@ -54,7 +54,7 @@ from braidlog.store.tables.entry import (
 )
 from braidlog.wire.messages import Message
 from braidlog.wire.rows import GetTable, TableStatus
-from braidlog.wire.tables import IndexStatus, TableInfo
+from braidlog.wire.tables import IndexInfo, IndexStatus, TableInfo
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -99,7 +99,7 @@ def _wanted(
         low, above = max(low, plain), _successor(plain)
         if above is not None:
             high = above if high is None else min(high, above)
-    count = None if limit is None else checked_count(limit, "limit")
+    count = checked_limit(limit)
     return Wanted(low, high, checked_flag(reverse, "reverse"), count)
 
 
@@ -204,8 +204,9 @@ class AsyncTableReads(_Reads):
         import pyarrow as pa
 
         wanted = pa.array(keys)
-        if wanted.null_count:
-            raise InvalidArgumentError("keys must not be null")
+        if wanted.null_count or not _is_text(wanted.type):
+            msg = "keys must be a column of binary or text without nulls"
+            raise InvalidArgumentError(msg)
         plain = [checked_key(_bytes_of(key)) for key in wanted.to_pylist()]
         found = await self._found(plain, after, stale_ok=stale_ok)
         return _arrow_rows(plain, found)
@@ -306,6 +307,15 @@ class AsyncTableReads(_Reads):
         return await _gathered(chunks, columns)
 
 
+def _is_text(kind: pa.DataType) -> bool:
+    import pyarrow.types as kinds
+
+    text = (kinds.is_string, kinds.is_large_string)
+    return any(
+        is_one(kind) for is_one in (*text, kinds.is_binary, kinds.is_large_binary)
+    )
+
+
 def _bytes_of(key: Any) -> Any:
     return key.encode() if isinstance(key, str) else key
 
@@ -340,26 +350,30 @@ class AsyncIndexReads(_Reads):
 
     _table: TableHosts
     _name: str
+    _bound: IndexInfo | None = None
+    """What had the name when a snapshot was asked for it."""
 
     def _wanted(
         self, *, reverse: bool = False, limit: int | None = None, **bounds: Any
     ) -> Wanted:
         info = self._hosts.known
-        found = next((i for i in info.indexes if i.name == self._name), None)
+        named = (i for i in info.indexes if i.name == self._name)
+        found = self._bound or next(named, None)
         if found is None:
             raise index_missing(info, self._name)
         field = found.field.decode().removeprefix(STRICT)
         low, high = _native.index_bounds(field, **bounds)
-        count = None if limit is None else checked_count(limit, "limit")
+        count = checked_limit(limit)
         reverse = checked_flag(reverse, "reverse")
-        return Wanted(low or b"", high, reverse, count, self._name)
+        tree = b"" if self._bound is None else self._bound.tree
+        return Wanted(low or b"", high, reverse, count, self._name, tree)
 
     async def _pages(
         self, wanted: Wanted, after: int | None, *, stale_ok: bool
     ) -> AsyncGenerator[Page, None]:
         position, held = await self._at(after, stale_ok=stale_ok)
         # An error of the catalog is the answer, and not one to try again for.
-        index_of(self._hosts.info(), self._name)
+        wanted.tree_in(self._hosts.info())
         pages = scan_pages(self._hosts, wanted, position, held)
         async with contextlib.aclosing(pages):
             async for page in pages:
@@ -536,11 +550,12 @@ class AsyncClusterTableIndex(AsyncIndexReads):
 class AsyncSnapshotIndex(AsyncIndexReads):
     """An index at the position of a snapshot; see `AsyncClusterTableSnapshot`."""
 
-    def __init__(self, snapshot: AsyncClusterTableSnapshot, name: str) -> None:
+    def __init__(self, snapshot: AsyncClusterTableSnapshot, index: IndexInfo) -> None:
         """Stand for an index that is there."""
         self._of = snapshot
         self._hosts = snapshot._hosts
-        self._name = name
+        self._name = index.name
+        self._bound = index
 
     def __repr__(self) -> str:
         """Show name and snapshot."""
@@ -609,8 +624,7 @@ class AsyncClusterTableSnapshot(AsyncTableReads, AsyncClosable):
             NotFoundError: there is none of that name.
             NotReadyError: it is still being built.
         """
-        index_of(self._hosts.info(), name)
-        return AsyncSnapshotIndex(self, name)
+        return AsyncSnapshotIndex(self, index_of(self._hosts.info(), name))
 
     async def close(self) -> None:
         """Let go of what only this needs. Idempotent."""

@@ -19,7 +19,6 @@ from braidlog.closable import Closable
 from braidlog.errors import (
     ClosedError,
     CorruptionError,
-    InvalidArgumentError,
     NotFoundError,
     NotReadyError,
     TrimmedError,
@@ -28,6 +27,7 @@ from braidlog.store.arguments import (
     DurationLike,
     checked_columns,
     checked_flag,
+    checked_limit,
     checked_position,
     checked_timeout,
 )
@@ -67,16 +67,6 @@ class FollowedPositions(Protocol):
     @property
     def end(self) -> int: ...
     def wait(self, position: int, *, timeout: float | None = None) -> bool: ...
-
-
-def _checked_limit(limit: int | None) -> int | None:
-    if limit is None:
-        return None
-    given: object = limit
-    if not isinstance(given, int) or isinstance(given, bool) or given < 0:
-        msg = f"limit must be a number of records or None, got {limit!r}"
-        raise InvalidArgumentError(msg)
-    return limit
 
 
 def _checked_after(after: int | None) -> int | None:
@@ -146,7 +136,7 @@ class TableReads:
             end=end,
             prefix=prefix,
             reverse=checked_flag(reverse, "reverse"),
-            limit=_checked_limit(limit),
+            limit=checked_limit(limit),
         )
 
     def __iter__(self) -> Iterator[Record]:
@@ -230,7 +220,7 @@ class IndexReads:
         """
         reads, name = self._ready()
         return reads.scan_index(
-            name, _checked_after(after), value=value, limit=_checked_limit(limit)
+            name, _checked_after(after), value=value, limit=checked_limit(limit)
         )
 
     def scan(
@@ -258,7 +248,7 @@ class IndexReads:
             begin=begin,
             end=end,
             reverse=checked_flag(reverse, "reverse"),
-            limit=_checked_limit(limit),
+            limit=checked_limit(limit),
         )
 
     def __iter__(self) -> Iterator[Record]:
