@@ -41,6 +41,8 @@ REFUSED = b"refused"
 _CODEC = NativeCodec()
 _NOBODY = Producer(1, 0)
 _FULL_ENTRIES = 256
+_ENTRY_BYTES = 64
+"""What an entry counts in memory."""
 
 _Payload = tuple[int, Any, Any]
 """Timestamp, value and headers of a record."""
@@ -152,6 +154,11 @@ class MemoryTable:
     def is_full(self) -> bool:
         """Whether memory has to be flushed before more is applied."""
         return len(self._fresh) >= _FULL_ENTRIES
+
+    @property
+    def memory_bytes(self) -> int:
+        """What is in memory and not in files."""
+        return len(self._fresh) * _ENTRY_BYTES
 
     def apply(self, pieces: Sequence[LogPiece]) -> None:
         """Apply what the log has next."""

@@ -40,6 +40,7 @@ _HEAD_BYTES_MAX: Final = 1 << 20
 _PAGE_BYTES: Final = 4096
 _SEGMENT_BYTES: Final = range(64 << 10, (2 << 30) + 1)
 _SEGMENTS_MIN: Final = 4
+_TABLES_MEMORY_MIN: Final = 1 << 20
 """Of these three the core says the same."""
 _MAY_BE_NONE: Final = frozenset({"wal_ready_bytes", "scrub_bytes"})
 
@@ -130,6 +131,8 @@ class LimitSettings:
     """Frames that are not whole yet, of all connections."""
     connections_max: int = 10_000
     """Clients at a time, if the limit of open files allows so many."""
+    tables_memory_bytes: int = 512 << 20
+    """What all tables of the node have in memory together, before it is in files."""
     scrub_bytes: int = 1 << 20
     """What such a pass reads in a second at most; 0: there is none."""
 
@@ -158,6 +161,11 @@ class LimitSettings:
             if value < least:
                 msg = f"[limits] {name} = {value} must be at least {least}"
                 raise InvalidArgumentError(msg)
+        if self.tables_memory_bytes < _TABLES_MEMORY_MIN:
+            raise InvalidArgumentError(
+                f"[limits] tables_memory_bytes = {self.tables_memory_bytes} must be at "
+                f"least {_TABLES_MEMORY_MIN}"
+            )
         self._check_files()
         # What nodes send one another is one frame: a group, a batch, an answer.
         batch = min(_BATCH_BYTES_MAX, self.segment_bytes // 4)

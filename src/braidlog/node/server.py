@@ -158,7 +158,9 @@ class NodeServer:
     def _open_tables(self) -> TableWork | None:
         if self._store is not None:
             return None
-        return native_tables(Path(self._config.node.data) / TABLES)
+        config = self._config
+        memory = TableSettings(memory_bytes_max=config.limits.tables_memory_bytes)
+        return native_tables(Path(config.node.data) / TABLES, memory)
 
     def _open_faults(self, store: NodeStore) -> FaultLog | None:
         config = self._config

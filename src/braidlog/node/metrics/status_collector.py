@@ -55,6 +55,7 @@ _COUNTERS: Final = {
     "table_copies": "Tables copied from other nodes.",
     "table_copied_bytes": "Bytes of these copies.",
     "table_damages": "Tables found damaged, each time.",
+    "table_reliefs": "Tables flushed because all together had too much in memory.",
     "connections_refused": "Connections refused because the limit was reached.",
     "strangers_dropped": "Connections closed before they identified themselves.",
     "frames_overdue": "Connections closed because a frame took too long.",

@@ -17,3 +17,4 @@ class TableCounters:
     table_copies: int = 0
     table_copied_bytes: int = 0
     table_damages: int = 0
+    table_reliefs: int = 0

@@ -115,6 +115,10 @@ class HostedTable(Protocol):
     def is_full(self) -> bool:
         """Whether memory has to be flushed before more is applied."""
 
+    @property
+    def memory_bytes(self) -> int:
+        """What is in memory and not in files; what is being flushed counts."""
+
     def apply(self, pieces: Sequence[LogPiece]) -> None:
         """Apply what the log has next. What was applied before is passed over."""
 

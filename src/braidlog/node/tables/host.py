@@ -28,6 +28,7 @@ from functools import partial
 from braidlog.client.read.merge_reader import MergeReader
 from braidlog.client.retry import Backoff
 from braidlog.errors import (
+    ClosedError,
     CorruptionError,
     InvalidArgumentError,
     LogError,
@@ -43,6 +44,7 @@ from braidlog.node.metrics.status import HostedStatus
 from braidlog.node.tables.counters import TableCounters
 from braidlog.node.tables.engine import Engine, HostedTable, LogPiece
 from braidlog.node.tables.feed import Feed
+from braidlog.node.tables.memory import TableMemory
 from braidlog.node.tables.questions import Questions
 from braidlog.node.tables.settings import TableSettings
 from braidlog.node.tables.table_copy import TableCopy
@@ -82,6 +84,7 @@ class HostParts:
     building: asyncio.Semaphore
     merging: asyncio.Semaphore
     """Builds and merges leave threads for flushes, opens and copies."""
+    memory: TableMemory
     questions: Questions
     feed: Feed
     settings: TableSettings
@@ -185,7 +188,7 @@ class TableHost:
 
     def start(self) -> None:
         """Begin to keep it."""
-        self._task = asyncio.get_running_loop().create_task(self._run())
+        self._task = asyncio.get_running_loop().create_task(self._counted())
 
     def change(self, info: TableInfo) -> None:
         """Take what the catalog says of it now."""
@@ -218,6 +221,10 @@ class TableHost:
     def _enter(self, state: HostState, why: str = "") -> None:
         self.state, self.why = state, why
         self._parts.advanced(self.info.table)
+
+    async def _counted(self) -> None:
+        with self._parts.memory.counted(self):
+            await self._run()
 
     async def _run(self) -> None:
         settings = self._parts.settings
@@ -390,7 +397,8 @@ class TableHost:
                         for span in spans
                     ]
                     await self._make_room()
-                    await parts.worker.run(partial(table.apply, pieces))
+                    with parts.memory.applying(sum(len(each.data) for each in spans)):
+                        await parts.worker.run(partial(table.apply, pieces))
                     parts.advanced(self.info.table)
                     await self._caught_up()
         except TrimmedError as error:
@@ -398,11 +406,14 @@ class TableHost:
 
     async def _make_room(self) -> None:
         """Flush what fills the memory; wait for room on the disk if there is none."""
-        settings = self._parts.settings
+        settings, memory = self._parts.settings, self._parts.memory
         pauses = Backoff(settings.retry_s, settings.retry_max_s)
-        while self._open_table.is_full:
+        while self._open_table.is_full or memory.is_full:
             try:
-                await self._flush()
+                if self._open_table.is_full:
+                    await self._flush()
+                elif not await memory.relieve():
+                    await asyncio.sleep(pauses.pause(self._parts.share()))
             except UnavailableError as error:
                 self._wait_for_room(error)
                 await asyncio.sleep(pauses.pause(self._parts.share()))
@@ -480,6 +491,28 @@ class TableHost:
             if self._table is not table:
                 raise self.not_ready()
             await self._move_pin(table)
+
+    @property
+    def memory_bytes(self) -> int:
+        """Return what it has in memory and not in files."""
+        return self._table.memory_bytes if self._table is not None else 0
+
+    async def relieve(self) -> None:
+        """Write what is in memory, because all tables together have too much.
+
+        Raises:
+            UnavailableError: there is no room for the files.
+        """
+        table = self._table
+        if table is None:
+            return
+        async with self._flushing:
+            try:
+                await self._parts.slow.run(table.flush)
+            except CorruptionError as error:
+                self.breaks(error)
+            except ClosedError:
+                return  # Closed meanwhile, and its memory is free.
 
     async def _flush(self) -> None:
         """Write what is in memory, and let the log go on."""

@@ -122,6 +122,11 @@ class HostedNativeTable:
         """Whether memory has to be flushed before more is applied."""
         return self._native.is_full
 
+    @property
+    def memory_bytes(self) -> int:
+        """What is in memory and not in files, of all trees."""
+        return self._native.memory_bytes
+
     def apply(self, pieces: Sequence[LogPiece]) -> None:
         """Apply what the log has next. What was applied before is passed over."""
         self._native.apply([(p.batch, p.first, p.skip, p.records) for p in pieces])

@@ -15,6 +15,8 @@ class TableSettings:
     """What was applied is in files after so long: until then the log keeps it."""
     merge_pause_s: float = 1.0
     """Between looks whether files have to be merged."""
+    memory_bytes_max: int = 512 << 20
+    """What all tables have in memory together, not in files; each may have a share."""
     retry_s: float = 0.1
     """Pause after a first failure; later pauses grow."""
     retry_max_s: float = 5.0

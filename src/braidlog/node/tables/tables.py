@@ -35,6 +35,7 @@ from braidlog.node.tables.feed import Feed
 from braidlog.node.tables.host import HostParts, TableHost
 from braidlog.node.tables.hosts import Hosts
 from braidlog.node.tables.leases import Leases
+from braidlog.node.tables.memory import TableMemory
 from braidlog.node.tables.questions import Questions
 from braidlog.node.tables.settings import TableSettings
 from braidlog.node.tables.source import Pins
@@ -137,6 +138,7 @@ class Tables:
                 merging=asyncio.Semaphore(1),
                 questions=questions,
                 feed=self._feed,
+                memory=TableMemory(settings.memory_bytes_max, self.counters),
                 settings=settings,
                 counters=self.counters,
                 share=share,
