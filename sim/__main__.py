@@ -25,6 +25,7 @@ from sim.cluster.scenario import ClusterScenario
 from sim.faults import Storm
 from sim.register import RegisterScenario
 from sim.scenario import Outcome, ScenarioFactory, repeat_command, run_seed
+from sim.tables.balance import BalanceScenario
 from sim.tables.native import NativeTableScenario
 from sim.tables.scenario import TableScenario
 
@@ -35,6 +36,7 @@ SCENARIOS: Mapping[str, ScenarioFactory] = {
     "applications": ApplicationScenario,
     "tables": TableScenario,
     "native-tables": NativeTableScenario,
+    "moving-tables": BalanceScenario,
     "register": RegisterScenario,
 }
 
@@ -44,6 +46,7 @@ _STORMS: Mapping[str, Mapping[str, Storm]] = {
     "applications": applications.STORMS,
     "tables": cluster.STORMS,
     "native-tables": cluster.STORMS,
+    "moving-tables": cluster.STORMS,
 }
 
 

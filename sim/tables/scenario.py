@@ -101,11 +101,17 @@ class TableScenario(ClusterScenario):
 
     # --- those who use tables
 
-    async def _create(self, client: AsyncClient, replicas: int) -> None:
+    async def _create(
+        self,
+        client: AsyncClient,
+        replicas: int,
+        table: bytes = TABLE,
+        name: str = "colors",
+    ) -> None:
         while True:
             try:
                 log = (await client._cluster.linearize()).named(_LOG).log
-                change = CreateTable(TABLE, TABLE[::-1], "colors", log, replicas)
+                change = CreateTable(table, table[::-1], name, log, replicas)
                 await client._cluster.execute(ChangeTables((change,)))
             except InvalidArgumentError as error:
                 if "exists" in error.message or "identity" in error.message:
@@ -241,20 +247,19 @@ class TableScenario(ClusterScenario):
         if info is None:
             return "the table does not exist yet"
         end = routes.log(info.log).high_watermark
+        tables = routes.metadata.tables
         lives = {live.node.id: live.node for live in self.watch.living()}
         for node, live in lives.items():
             assert live.tables is not None, "all nodes keep tables"
             there = self._there(node)
             kept = {status.table: status for status in live.tables.status()}
-            wanted = {TABLE.hex()} if node in info.hosts else set()
-            if kept.keys() != wanted or there - {TABLE}:
+            wanted = {each.table for each in tables if node in each.hosts}
+            if kept.keys() != {each.hex() for each in wanted} or there - wanted:
                 return f"node {node} keeps {sorted(kept)}"
             for status in kept.values():
                 serves = status.state == HostState.SERVING.value
                 if not serves or not status.joined or status.applied != end:
                     return f"node {node} of {end} has {status}"
-            if node not in info.hosts and TABLE in there:
-                return f"node {node} still has files"
         return ""
 
     async def _compare(self, client: AsyncClient) -> None:

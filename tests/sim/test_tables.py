@@ -8,16 +8,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 from sim.faults import Storm
 from sim.scenario import Outcome, run_seed
+from sim.tables.balance import BalanceScenario
 from sim.tables.engine import MemoryTable
 from sim.tables.native import NativeTableScenario
 from sim.tables.scenario import TableScenario
 
+from braidlog.metarepo.leader.hosting import _move
 from braidlog.node.tables.host import HostState, TableHost
 from braidlog.node.tables.hosts import Hosts
 from braidlog.node.tables.tables import Tables
+from braidlog.wire.commands import PlaceHosts
 from sim import __main__ as command
 
 TRIED_MAX = 40
@@ -49,6 +53,26 @@ def test_a_table_equals_the_fold_of_its_log(seed: int, storm: str) -> None:
 def test_native_tables_equal_the_fold_of_their_log(seed: int, storm: str) -> None:
     outcome = run(seed, storm, scenario=NativeTableScenario)
     assert outcome.passed, outcome.error
+
+
+@pytest.mark.parametrize(("seed", "storm"), [(1, "calm"), (2, "calm"), (3, "crashes")])
+def test_tables_move_and_never_have_fewer_whole_hosts(seed: int, storm: str) -> None:
+    outcome = run(seed, storm, scenario=BalanceScenario)
+    assert outcome.passed, outcome.error
+
+
+def test_a_move_that_gives_up_a_host_first_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def hasty(*given: Any) -> PlaceHosts | None:
+        move = _move(*given)
+        if move is None:
+            return None
+        return msgspec.structs.replace(move, hosts=move.hosts[1:])
+
+    monkeypatch.setattr("braidlog.metarepo.leader.hosting._move", hasty)
+    outcomes = (run(seed, "calm", scenario=BalanceScenario) for seed in range(1, 20))
+    assert any("hosts have all of" in each.error for each in outcomes)
 
 
 def test_a_seed_run_twice_gives_the_same_trace() -> None:

@@ -349,3 +349,101 @@ def test_more_replicas_of_the_log_are_more_hosts() -> None:
     bench.do(SettleHost(TABLE, 3, joined=True))
     bench.do(commands.AlterLog(LOG, replication=2))
     assert bench.place() == (1, 2)
+
+
+# --- balance
+
+
+def several(count: int, hosts: tuple[int, ...]) -> list[TableChange]:
+    """Return the changes that create so many tables on these nodes."""
+    return [
+        create(
+            table=identity(100 + n),
+            tree=identity(200 + n),
+            name=f"t{n}",
+            hosts=hosts,
+            replicas=len(hosts),
+        )
+        for n in range(count)
+    ]
+
+
+class Moves(Catalog):
+    """A catalog whose hosts join as soon as they are told to."""
+
+    def loads(self) -> dict[int, int]:
+        state = self.repository.state
+        hosts = [node for table in state.tables.values() for node in table.hosts]
+        return {node: hosts.count(node) for node in state.nodes}
+
+    def step(self, wait: float = 1.0) -> int:
+        """Carry out what is decided; return how many changes that were."""
+        state = self.repository.state
+        before = {t.table: t for t in state.tables.values()}
+        commands = self.decide(wait)
+        for command in commands:
+            assert not isinstance(self.do(command), Refused), command
+        moving = [t for t in state.tables.values() if len(t.hosts) > t.replicas]
+        assert len(moving) <= 1
+        for table in state.tables.values():
+            # Never fewer hosts that have all of it.
+            assert len(table.joined) >= min(
+                table.replicas, len(before[table.table].joined)
+            )
+        return len(commands)
+
+    def join(self) -> None:
+        for table in list(self.repository.state.tables.values()):
+            for node in {*table.hosts} - {*table.joined}:
+                self.do(SettleHost(table.table, node, joined=True))
+
+
+def test_hosts_move_to_nodes_that_have_few_one_at_a_time() -> None:
+    bench = Moves(*several(6, (1, 2)))
+    assert bench.loads() == {1: 6, 2: 6, 3: 0, 4: 0}
+    # It may be over soon: nodes that have just come may go again.
+    assert (bench.step(), bench.step(28)) == (0, 0)
+    assert not bench.is_calm()
+    moves = 0
+    while not bench.is_calm() or moves == 0:
+        if bench.step(2):
+            moves += 1
+            # Nothing else moves before it has joined.
+            assert [bench.step(40) for _ in range(3)] == [0, 0, 0]
+            bench.join()
+            assert bench.step(0) == 1
+        assert moves <= 6
+    assert sorted(bench.loads().values()) == [3, 3, 3, 3]
+    assert moves == 6
+    assert (bench.step(100), bench.is_calm()) == (0, True)
+
+
+def test_a_difference_of_one_moves_nothing() -> None:
+    bench = Moves(*several(1, (1, 2, 3)))
+    assert [bench.step(60) for _ in range(3)] == [0, 0, 0]
+    assert bench.is_calm()
+
+
+def test_nothing_moves_while_a_node_is_dead_or_another_host_is_missing() -> None:
+    bench = Moves(*several(4, (1,)))
+    bench.dead = {4}
+    assert [bench.step(20) for _ in range(5)] == [0] * 5
+    bench.dead = set()
+    assert (bench.step(20), bench.step(20)) == (0, 0)
+    bench.do(commands.DrainNode(2))
+    bench.do(commands.DrainNode(3))
+    assert bench.step(20) == 1
+    assert bench.loads() == {1: 4, 2: 0, 3: 0, 4: 1}
+    bench.join()
+    assert bench.step(0) == 1
+    assert bench.loads() == {1: 3, 2: 0, 3: 0, 4: 1}
+
+
+def test_of_too_many_hosts_a_dead_one_leaves_first() -> None:
+    bench = Moves(*several(3, (1, 2)))
+    assert (bench.step(), bench.step(30)) == (0, 1)
+    bench.dead = {2}
+    bench.join()
+    assert bench.step(0) == 1
+    moved = bench.table(identity(100))
+    assert (moved.hosts, moved.joined) == ((1, 3), (1, 3))
