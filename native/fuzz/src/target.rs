@@ -49,7 +49,7 @@ pub fn general_bound(input: &Input) -> usize {
 }
 
 /// All targets.
-pub const ALL: [&dyn Target; 13] = [
+pub const ALL: [&dyn Target; 19] = [
     &targets::batch::Batch,
     &targets::frame::Frames,
     &targets::segment::Segment,
@@ -60,9 +60,15 @@ pub const ALL: [&dyn Target; 13] = [
     &targets::small::Checkpoints,
     &targets::small::Current,
     &targets::wire::Wire,
-    &targets::run::Runs,
-    &targets::tree::Trees,
+    &targets::table::run::Runs,
+    &targets::table::tree::Trees,
     &targets::part::Part,
+    &targets::table::index_key::IndexKeys,
+    &targets::table::field::Fields,
+    &targets::table::payload::Payloads,
+    &targets::table::payload::Marks,
+    &targets::table::counted::CountersFiles,
+    &targets::table::counted::BasesFiles,
 ];
 
 /// The target of that name.

@@ -4,7 +4,7 @@
 use braidlog_core::wal::{FIRST_FRAME, Seed};
 
 use crate::input::Input;
-use crate::mutate::u32_at;
+use crate::mutate::{u32_at, u64_at};
 use crate::targets::frame_bytes::{Run, frames};
 use crate::targets::manifest_bytes::{contents, edits};
 
@@ -12,7 +12,7 @@ use crate::targets::manifest_bytes::{contents, edits};
 type Bug = (&'static str, fn(&Input));
 
 /// One for each target, in their order.
-pub const BUGS: [Bug; 13] = [
+pub const BUGS: [Bug; 19] = [
     ("batch", batch),
     ("frame", frame),
     ("segment", segment),
@@ -26,6 +26,12 @@ pub const BUGS: [Bug; 13] = [
     ("run", run),
     ("tree", tree),
     ("part", part),
+    ("index_key", index_key),
+    ("field", field),
+    ("payload", payload),
+    ("mark", mark),
+    ("counters", counters),
+    ("bases", bases),
 ];
 
 /// Reads behind a table of `entries`.
@@ -145,4 +151,38 @@ fn part(input: &Input) {
     if bytes.len() >= 32 {
         look_up(10, u32_at(bytes, 24) as usize);
     }
+}
+
+/// Hardly a key of two records ends in this.
+fn index_key(input: &Input) {
+    let ends = input
+        .file("one")
+        .is_some_and(|key| key.ends_with(&[0x7f, 0x7f]));
+    look_up(1, usize::from(ends));
+}
+
+/// Exponents are written with a small letter.
+fn field(input: &Input) {
+    let value = input.file("value").unwrap_or_default();
+    look_up(1, usize::from(value.contains(&b'E')));
+}
+
+/// A record has fewer than five headers.
+fn payload(input: &Input) {
+    look_up(5, u32_at(input.bytes(), 8) as usize & 0x7fff);
+}
+
+/// A key of the fuzzer has fewer than twenty bytes.
+fn mark(input: &Input) {
+    look_up(20, u32_at(input.bytes(), 0) as usize);
+}
+
+/// Nobody has counted as far as this.
+fn counters(input: &Input) {
+    look_up(1, usize::from(u64_at(input.bytes(), 24) > u64::MAX - 64));
+}
+
+/// An index does not begin so late.
+fn bases(input: &Input) {
+    look_up(1, usize::from(u64_at(input.bytes(), 44) > u64::MAX - 64));
 }

@@ -29,7 +29,8 @@ pub struct Extractor {
     found: Vec<Found>,
     /// Text and digits of what was found.
     scratch: Vec<u8>,
-    tape: Vec<u8>,
+    /// A string with escapes, between quotes.
+    quoted: Vec<u8>,
     key: Vec<u8>,
 }
 
@@ -42,6 +43,8 @@ enum Found {
     /// Digits and text: from and to in the scratch.
     Number(usize, usize),
     Text(usize, usize),
+    /// A string that is not UTF-8.
+    NoText,
     /// An object or an array.
     Container,
 }
@@ -67,7 +70,7 @@ impl Extractor {
             root,
             found: vec![Found::Nothing; next],
             scratch: Vec::new(),
-            tape: Vec::new(),
+            quoted: Vec::new(),
             key: Vec::new(),
         }
     }
@@ -145,6 +148,7 @@ impl Extractor {
         let done = match found {
             Found::Nothing => return Put::Absent,
             Found::Container => return Put::Refused("the field is an object or an array"),
+            Found::NoText => return Put::Refused("the field is not UTF-8"),
             Found::Bool(value) => Plain::Bool(value).put(kind, out),
             // Both were checked when they were read.
             Found::Text(begin, end) => {
@@ -164,17 +168,22 @@ impl Extractor {
     }
 
     /// Read all fields; false if the value is no JSON.
+    ///
+    /// Whether it is, must not depend on what is looked for: an index that is built by itself would differ from one that was there
+    /// from the start. So all strings are read in the way in which they are passed over, and are decoded apart.
     fn read_json(&mut self, value: &[u8]) -> bool {
         self.found.fill(Found::Nothing);
         self.scratch.clear();
+        if may_be_too_deep(value) && Jiter::new(value).next_skip().is_err() {
+            return false;
+        }
         let mut reader = Reader {
-            jiter: Jiter::with_tape(value, std::mem::take(&mut self.tape)),
+            jiter: Jiter::new(value),
             found: &mut self.found,
             scratch: &mut self.scratch,
+            quoted: &mut self.quoted,
         };
-        let read = reader.read(&self.root);
-        self.tape = reader.jiter.into_tape();
-        read.is_ok()
+        reader.read(&self.root).is_ok()
     }
 }
 
@@ -222,10 +231,31 @@ fn number(digits: &str) -> Option<Plain<'static>> {
     digits.parse().ok().map(Plain::Float)
 }
 
+/// Brackets from which on a value may be nested deeper than the parser allows. It counts from where it begins to pass something over.
+const DEEP: usize = 200;
+
+fn may_be_too_deep(value: &[u8]) -> bool {
+    let brackets = value.iter().filter(|byte| matches!(byte, b'{' | b'['));
+    brackets.count() >= DEEP
+}
+
 struct Reader<'j, 'f> {
     jiter: Jiter<'j>,
     found: &'f mut [Found],
     scratch: &'f mut Vec<u8>,
+    quoted: &'f mut Vec<u8>,
+}
+
+/// Give `take` a string as the parser found it, without its escapes; `None` if it is not UTF-8.
+fn decoded<T>(raw: &[u8], quoted: &mut Vec<u8>, take: impl FnOnce(&str) -> T) -> Option<T> {
+    if !raw.contains(&b'\\') {
+        return std::str::from_utf8(raw).ok().map(take);
+    }
+    quoted.clear();
+    quoted.push(b'"');
+    quoted.extend_from_slice(raw);
+    quoted.push(b'"');
+    Jiter::new(quoted).next_str().ok().map(take)
 }
 
 impl Reader<'_, '_> {
@@ -257,8 +287,11 @@ impl Reader<'_, '_> {
                 Found::Container
             }
             Peek::String => {
-                let text = self.jiter.known_str()?;
-                keep(self.scratch, text.as_bytes(), Found::Text)
+                let (raw, scratch) = (self.jiter.known_bytes()?, &mut *self.scratch);
+                let text = decoded(raw, self.quoted, |text| {
+                    keep(scratch, text.as_bytes(), Found::Text)
+                });
+                text.unwrap_or(Found::NoText)
             }
             Peek::True | Peek::False => Found::Bool(self.jiter.known_bool(peek)?),
             Peek::Null => {
@@ -277,14 +310,15 @@ impl Reader<'_, '_> {
     }
 
     fn object(&mut self, node: &Node) -> JiterResult<()> {
-        let mut child = self.jiter.known_object()?.map(|name| node.child(name));
-        while let Some(found) = child {
+        let mut name = self.jiter.next_object_bytes()?;
+        while let Some(raw) = name {
+            let child = child_of(node, raw, self.quoted);
             let peek = self.jiter.peek()?;
-            match found {
-                Some(found) => self.value(peek, found)?,
+            match child {
+                Some(child) => self.value(peek, child)?,
                 None => self.jiter.known_skip(peek)?,
             }
-            child = self.jiter.next_key()?.map(|name| node.child(name));
+            name = self.jiter.next_key_bytes()?;
         }
         Ok(())
     }
@@ -302,6 +336,11 @@ impl Reader<'_, '_> {
         }
         Ok(())
     }
+}
+
+/// What is looked for under a name. One that is not UTF-8 is no name of a pointer.
+fn child_of<'n>(node: &'n Node, raw: &[u8], quoted: &mut Vec<u8>) -> Option<&'n Node> {
+    decoded(raw, quoted, |name| node.child(name)).flatten()
 }
 
 fn keep(scratch: &mut Vec<u8>, bytes: &[u8], found: fn(usize, usize) -> Found) -> Found {

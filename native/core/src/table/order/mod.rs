@@ -26,7 +26,8 @@
 //!    them, and a key is taken apart in one way only.
 //! 3. Equal values have one encoding: -0 is 0, all NaN are one, above every other number; 1 is 1.0.
 //! 4. Null is not a value: a record with null in a field is as one that lacks it.
-//! 5. Integers are exact from -(2^64 - 1) to 2^64 - 1. Larger ones count as the nearest float.
+//! 5. What a field of a record is does not depend on what else is looked for in it.
+//! 6. Integers are exact from -(2^64 - 1) to 2^64 - 1. Larger ones count as the nearest float.
 
 mod extract;
 mod pointer;

@@ -86,11 +86,16 @@ impl Field {
 
 impl fmt::Display for Field {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.source {
-            Source::Json(pointer) => write!(f, "json:{pointer}:{}", self.kind),
-            Source::Header(name) => write!(f, "header:{name}:{}", self.kind),
-            Source::Value => write!(f, "value:{}", self.kind),
+        let text = match &self.source {
+            Source::Json(pointer) => format!("json:{pointer}"),
+            Source::Header(name) => format!("header:{name}"),
+            Source::Value => "value".into(),
+        };
+        // A type behind that would begin another field.
+        if text.ends_with("+json") || text.ends_with("+header") {
+            return f.write_str(&text);
         }
+        write!(f, "{text}:{}", self.kind)
     }
 }
 

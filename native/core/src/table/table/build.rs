@@ -36,20 +36,28 @@ const PIECE_BYTES: usize = 4 << 20;
 const OWN_POSITIONS: u64 = 64 << 10;
 
 /// What stands beside the chunks of a building: everything up to a key is there.
-struct Mark {
-    key: Vec<u8>,
-    refused: Refusals,
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Mark {
+    /// The last key that was read.
+    pub key: Vec<u8>,
+    /// What had to be refused of it.
+    pub refused: Refusals,
 }
 
 impl Mark {
-    fn encode(&self) -> Vec<u8> {
+    /// As the payload of an entry.
+    pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         out.put_bytes(&self.key);
         self.refused.encode(&mut out);
         out
     }
 
-    fn decode(bytes: &[u8]) -> Result<Self> {
+    /// Decode the payload of an entry.
+    ///
+    /// # Errors
+    /// [`Error::Malformed`] for what [`Mark::encode`] did not write.
+    pub fn decode(bytes: &[u8]) -> Result<Self> {
         let mut take = Take::new("mark of an index building", bytes);
         let mark = Self {
             key: take.bytes()?.to_vec(),

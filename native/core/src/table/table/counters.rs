@@ -57,6 +57,9 @@ impl Refusals {
     pub(super) fn decode(take: &mut Take) -> Result<Self> {
         let count = take.u64()?;
         let listed = take.count(12)?;
+        if listed as u64 > count || listed > TABLE_REFUSALS_LISTED_MAX {
+            return Err(take.error(format!("{listed} refusals are listed of {count}")));
+        }
         let mut first = Vec::with_capacity(listed);
         for _ in 0..listed {
             first.push((take.u64()?, take.string()?));
@@ -82,20 +85,22 @@ pub struct Counters {
 
 /// What an index counted, up to a position.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct IndexCounters {
-    pub(super) position: u64,
-    pub(super) refused: Refusals,
+pub struct IndexCounters {
+    /// Everything up to it is counted.
+    pub position: u64,
+    /// Records that should be in the index and cannot be.
+    pub refused: Refusals,
 }
 
-/// All of it, by tree.
-pub(super) type Saved = (Counters, BTreeMap<u128, IndexCounters>);
+/// What the file has: what the table counted, and its indexes by their trees.
+pub type Saved = (Counters, BTreeMap<u128, IndexCounters>);
 
 pub(super) fn save(vfs: &dyn Vfs, dir: &Path, table: u128, saved: &Saved) -> Result<()> {
     vfs.replace(&dir.join(COUNTERS), &encode(table, saved))
 }
 
 /// The content of the file.
-pub(super) fn encode(table: u128, (counters, indexes): &Saved) -> Vec<u8> {
+pub fn encode(table: u128, (counters, indexes): &Saved) -> Vec<u8> {
     let mut out = Vec::new();
     out.put_u32(MAGIC);
     out.put_u32(FORMAT);
@@ -122,7 +127,7 @@ pub(super) fn load(vfs: &dyn Vfs, dir: &Path, table: u128) -> Result<Option<Save
     if !vfs.exists(&path)? {
         return Ok(None);
     }
-    parse(&path, &vfs.read(&path, BYTES_MAX)?, table).map(Some)
+    decode(&path, &vfs.read(&path, BYTES_MAX)?, table).map(Some)
 }
 
 /// The bytes that were saved, and up to which position they count; nothing if none ever were.
@@ -132,18 +137,23 @@ pub(super) fn saved(vfs: &dyn Vfs, dir: &Path, table: u128) -> Result<Option<(Ve
         return Ok(None);
     }
     let bytes = vfs.read(&path, BYTES_MAX)?;
-    let (counters, _) = parse(&path, &bytes, table)?;
+    let (counters, _) = decode(&path, &bytes, table)?;
     Ok(Some((bytes, counters.position)))
 }
 
 /// Save bytes that were saved elsewhere.
 pub(super) fn put(vfs: &dyn Vfs, dir: &Path, table: u128, bytes: &[u8]) -> Result<()> {
     let path = dir.join(COUNTERS);
-    parse(&path, bytes, table)?;
+    decode(&path, bytes, table)?;
     vfs.replace(&path, bytes)
 }
 
-fn parse(path: &Path, bytes: &[u8], table: u128) -> Result<Saved> {
+/// What the content of a table's file says.
+///
+/// # Errors
+/// [`Error::Corruption`], [`Error::Foreign`], [`Error::Newer`] or [`Error::WrongIdentity`] for what [`encode`] did not write of
+/// this table.
+pub fn decode(path: &Path, bytes: &[u8], table: u128) -> Result<Saved> {
     let corrupt = |reason: String| Error::corrupt(path, 0, reason);
     let Some((body, checksum)) = bytes.split_last_chunk::<4>() else {
         return Err(corrupt("shorter than its checksum".into()));
@@ -152,7 +162,8 @@ fn parse(path: &Path, bytes: &[u8], table: u128) -> Result<Saved> {
         return Err(corrupt("checksum does not match".into()));
     }
     let mut take = Take::new(COUNTERS, body);
-    let (magic, found, id) = (take.u32()?, take.u32()?, take.u128()?);
+    let mut head = || -> Result<_> { Ok((take.u32()?, take.u32()?, take.u128()?)) };
+    let (magic, found, id) = head().map_err(|error: Error| corrupt(error.to_string()))?;
     if magic != MAGIC {
         let what = "file of counters";
         return Err(Error::Foreign {
@@ -167,6 +178,9 @@ fn parse(path: &Path, bytes: &[u8], table: u128) -> Result<Saved> {
             found,
             supported: FORMAT,
         });
+    }
+    if found == 0 {
+        return Err(corrupt("format version 0".into()));
     }
     if id != table {
         return Err(Error::WrongIdentity {
@@ -189,9 +203,15 @@ fn take_saved(take: &mut Take) -> Result<Saved> {
         long_keys: Refusals::decode(take)?,
         lost: Refusals::decode(take)?,
     };
-    let mut indexes = BTreeMap::new();
+    let mut indexes = BTreeMap::<u128, _>::new();
     for _ in 0..take.count(36)? {
         let tree = take.u128()?;
+        if indexes
+            .last_key_value()
+            .is_some_and(|(last, _)| *last >= tree)
+        {
+            return Err(take.error("indexes out of order"));
+        }
         let index = IndexCounters {
             position: take.u64()?,
             refused: Refusals::decode(take)?,

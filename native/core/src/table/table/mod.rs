@@ -52,12 +52,16 @@ mod upkeep;
 mod verify;
 
 pub use backup::{TableRestore, counters_of};
-pub use counters::{Counters, Refusals};
+pub use build::Mark as BuildMark;
+pub use counters::{
+    Counters, IndexCounters, Refusals, Saved as SavedCounters, decode as decode_counters,
+    encode as encode_counters,
+};
 pub use follow::Followed;
 pub use follower::{FollowedLog, TableFollower};
 pub use hosted::{
-    Bounds, FoundRows, HostedTable, LogSpan, PinnedContent, PinnedFile, PinnedTable, TableLease,
-    bases_of,
+    Bases, Bounds, FoundRows, HostedTable, LogSpan, PinnedContent, PinnedFile, PinnedTable,
+    TableLease, bases_of, decode_bases, encode_bases,
 };
 pub use open::{IndexDefinition, TableDefinition};
 pub use orphans::collect_orphans;

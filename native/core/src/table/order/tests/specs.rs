@@ -18,6 +18,8 @@ fn all_forms_are_read_and_written_back() {
         ("json:/c++", "json:/c++:scalar"),
         ("json:/values+value", "json:/values:scalar+value:bytes"),
         ("json:/a+values", "json:/a+values:scalar"),
+        ("header:a+json", "header:a+json"),
+        ("json:/a+header+value", "json:/a+header+value:bytes"),
         (
             "json:/city:text+header:n:int+value",
             "json:/city:text+header:n:int+value:bytes",

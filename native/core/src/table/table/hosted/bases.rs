@@ -22,9 +22,10 @@ const FORMAT: u32 = 1;
 const BYTES_MAX: u64 = 1 << 20;
 
 /// The base of each index, by its tree.
-pub(super) type Bases = BTreeMap<u128, u64>;
+pub type Bases = BTreeMap<u128, u64>;
 
-pub(super) fn encode(table: u128, bases: &Bases) -> Vec<u8> {
+/// The content of the file.
+pub fn encode(table: u128, bases: &Bases) -> Vec<u8> {
     let mut out = Vec::new();
     out.put_u32(MAGIC);
     out.put_u32(FORMAT);
@@ -48,7 +49,7 @@ pub(super) fn save(vfs: &dyn Vfs, dir: &Path, table: u128, bases: &Bases) -> Res
 /// # Errors
 /// [`Error::Corruption`] and [`Error::WrongIdentity`] where they are not that file.
 pub fn bases_of(table: u128, bytes: &[u8]) -> Result<Vec<(u128, u64)>> {
-    decode(Path::new(BASES), table, bytes).map(|bases| bases.into_iter().collect())
+    decode(Path::new(BASES), bytes, table).map(|bases| bases.into_iter().collect())
 }
 
 /// Save where the indexes of a table begin that another node, or a directory, had; `dir` is that of the table.
@@ -66,10 +67,15 @@ pub(super) fn load(vfs: &dyn Vfs, dir: &Path, table: u128) -> Result<Option<Base
         return Ok(None);
     }
     let bytes = vfs.read(&path, BYTES_MAX)?;
-    decode(&path, table, &bytes).map(Some)
+    decode(&path, &bytes, table).map(Some)
 }
 
-fn decode(path: &Path, table: u128, bytes: &[u8]) -> Result<Bases> {
+/// What the content of a table's file says.
+///
+/// # Errors
+/// [`Error::Corruption`], [`Error::Foreign`], [`Error::Newer`] or [`Error::WrongIdentity`] for what [`encode`] did not write of
+/// this table.
+pub fn decode(path: &Path, bytes: &[u8], table: u128) -> Result<Bases> {
     let corrupt = |reason: String| Error::corrupt(path, 0, reason);
     let Some((body, checksum)) = bytes.split_last_chunk::<4>() else {
         return Err(corrupt("shorter than its checksum".into()));
@@ -78,7 +84,8 @@ fn decode(path: &Path, table: u128, bytes: &[u8]) -> Result<Bases> {
         return Err(corrupt("checksum does not match".into()));
     }
     let mut take = Take::new(BASES, body);
-    let (magic, found, id) = (take.u32()?, take.u32()?, take.u128()?);
+    let mut head = || -> Result<_> { Ok((take.u32()?, take.u32()?, take.u128()?)) };
+    let (magic, found, id) = head().map_err(|error: Error| corrupt(error.to_string()))?;
     if magic != MAGIC {
         let (path, what) = (path.into(), "file of bases");
         return Err(Error::Foreign { path, what });
@@ -90,6 +97,9 @@ fn decode(path: &Path, table: u128, bytes: &[u8]) -> Result<Bases> {
             found,
             supported: FORMAT,
         });
+    }
+    if found == 0 {
+        return Err(corrupt("format version 0".into()));
     }
     if id != table {
         return Err(Error::WrongIdentity {
@@ -103,6 +113,12 @@ fn decode(path: &Path, table: u128, bytes: &[u8]) -> Result<Bases> {
     let fill = || {
         for _ in 0..take.count(24)? {
             let tree = take.u128()?;
+            if bases
+                .last_key_value()
+                .is_some_and(|(last, _)| *last >= tree)
+            {
+                return Err(take.error("indexes out of order"));
+            }
             bases.insert(tree, take.u64()?);
         }
         take.finish()
@@ -120,17 +136,17 @@ mod tests {
         let bases = Bases::from([(7, 0), (9, u64::MAX)]);
         let bytes = encode(3, &bases);
         let path = Path::new("BASES");
-        assert_eq!(decode(path, 3, &bytes).unwrap(), bases);
+        assert_eq!(decode(path, &bytes, 3).unwrap(), bases);
         assert!(matches!(
-            decode(path, 4, &bytes),
+            decode(path, &bytes, 4),
             Err(Error::WrongIdentity { .. })
         ));
         for at in 0..bytes.len() {
             let mut damaged = bytes.clone();
             damaged[at] ^= 1;
-            let found = decode(path, 3, &damaged);
+            let found = decode(path, &damaged, 3);
             assert!(matches!(found, Err(Error::Corruption { .. })), "byte {at}");
-            assert!(decode(path, 3, &bytes[..at]).is_err());
+            assert!(decode(path, &bytes[..at], 3).is_err());
         }
     }
 }

@@ -21,7 +21,7 @@ mod rows;
 mod spans;
 mod table;
 
-pub use bases::{bases_of, put_bases};
+pub use bases::{Bases, bases_of, decode as decode_bases, encode as encode_bases, put_bases};
 pub use pin::{PinnedContent, PinnedFile, PinnedTable};
 pub use rows::{Bounds, FoundRows};
 pub use spans::LogSpan;

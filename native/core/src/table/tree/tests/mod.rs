@@ -3,6 +3,7 @@
 //! `world` has a tree in memory beside the log that it follows, and checks what it answers against
 //! the log alone.
 
+mod coalescing;
 mod crash;
 mod faults;
 mod following;

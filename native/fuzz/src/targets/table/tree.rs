@@ -12,11 +12,11 @@ use braidlog_core::table::run::RunInfo;
 use braidlog_core::table::tree::{Flushed, ListedRun, TreeOperation as Op, TreeVersion};
 use braidlog_core::vfs::{MemoryVfs, Vfs};
 
-use super::manifest_bytes;
-use super::manifest_make::{DIR, identity, mount, unmount};
 use crate::input::Input;
 use crate::rng::Rng;
 use crate::target::{Broken, Target, Verdict, hold};
+use crate::targets::manifest_bytes;
+use crate::targets::manifest_make::{DIR, identity, mount, unmount};
 
 /// The target.
 pub struct Trees;
