@@ -75,9 +75,12 @@ def test_a_move_that_gives_up_a_host_first_is_found(
     assert any("hosts have all of" in each.error for each in outcomes)
 
 
-def test_a_seed_run_twice_gives_the_same_trace() -> None:
+@pytest.mark.parametrize(
+    "scenario", [TableScenario, NativeTableScenario, BalanceScenario]
+)
+def test_a_seed_run_twice_gives_the_same_trace(scenario: type[TableScenario]) -> None:
     traces = [io.StringIO(), io.StringIO()]
-    outcomes = [run(4, "all", trace) for trace in traces]
+    outcomes = [run(4, "all", trace, scenario) for trace in traces]
     assert outcomes[0] == outcomes[1]
     assert traces[0].getvalue() == traces[1].getvalue() != ""
 
