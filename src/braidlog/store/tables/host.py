@@ -230,6 +230,9 @@ class TableHost:
             found = self._open.get(entry.id)
             if found is None:
                 entry = self.current(entry)
+                # What came in its place may be open: never are files opened twice.
+                found = self._open.get(entry.id)
+            if found is None:
                 found = self._tables.open(entry)
                 self._open[entry.id] = found
                 lost = found.lost

@@ -171,6 +171,19 @@ def test_a_table_that_begins_anew_has_files_before_the_catalog_names_them(
             store.backup(store.path.with_name("place"))
 
 
+def test_files_are_opened_once_whoever_asks_for_what_a_table_was(
+    store: braidlog.Store,
+) -> None:
+    store.create_table("stock", log="orders", indexes=INDEXES)
+    host = store._table_host()
+    for call in ("truncate", "rebuild"):
+        before = host.entry("stock")  # As the upkeep listed it a moment ago.
+        with store.ddl() as change:
+            getattr(change, call)("stock")
+        opened = host.native(host.entry("stock"))
+        assert host.native(before) is opened
+
+
 def test_reads_go_on_while_a_table_begins_anew(store: braidlog.Store) -> None:
     stock = store.create_table("stock", log="orders", indexes=INDEXES)
     stopped, failed = threading.Event(), []
