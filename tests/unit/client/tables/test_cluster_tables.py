@@ -138,6 +138,22 @@ async def test_a_snapshot_stays_and_ends(tmp_path: Path) -> None:
         assert position < last
 
 
+async def test_a_long_scan_never_goes_on_in_another_index(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("braidlog.client.tables.reads._ROWS_MAX", 7)
+    async with running(tmp_path, 1, native=True) as nodes:
+        _, table, _ = await filled(nodes, indexes={"by": "json:/n:int"})
+        scan = aiter((await table.index("by")).scan())
+        await anext(scan)
+        async with nodes.client.ddl() as change:
+            change.drop_index("stock", "by")
+            change.create_index("stock", "by", "value")
+        assert await (await table.index("by")).wait(timeout=60)
+        with pytest.raises(NotFoundError, match="index 'by' of table 'stock' was drop"):
+            _ = [record async for record in scan]
+
+
 async def test_hosts_let_go_of_what_is_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
