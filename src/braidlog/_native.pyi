@@ -19,6 +19,7 @@ __all__ = [
     "Follower",
     "FrameDecoder",
     "FrameIterator",
+    "HostedRestore",
     "HostedTable",
     "Listing",
     "Log",
@@ -42,6 +43,7 @@ __all__ = [
     "TableSnapshot",
     "batch_header",
     "bytes_of",
+    "check_deletes",
     "check_image",
     "check_part",
     "create_table_files",
@@ -72,6 +74,7 @@ __all__ = [
     "rows_arrow",
     "rows_records",
     "split_by_key",
+    "table_bases",
     "verify",
 ]
 
