@@ -385,6 +385,8 @@ class TableHost:
         with contextlib.suppress(NotFoundError, ClosedError):
             try:
                 built = native.build(index.tree, goes_on)
+            except NotFoundError:
+                raise  # Dropped meanwhile, so nobody gave it up.
             except InvalidArgumentError as error:
                 # Of a record that must not be missing, and cannot be there.
                 _log.warning("table %r: %s", entry.name, error)

@@ -184,6 +184,31 @@ def test_files_are_opened_once_whoever_asks_for_what_a_table_was(
         assert host.native(before) is opened
 
 
+def test_an_index_that_is_dropped_while_it_is_built_was_not_given_up(
+    store: braidlog.Store,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    store.create_table("stock", log="orders")
+    host = store._table_host()
+    build = OpenTable.build
+
+    def dropped_first(
+        native: OpenTable, tree: int, progress: Callable[[int], bool]
+    ) -> bool:
+        with store.ddl() as change:
+            change.drop_index("stock", "by_city")
+        return build(native, tree, progress)
+
+    monkeypatch.setattr(OpenTable, "build", dropped_first)
+    with host._upkeeping:  # So that the thread does not build it first.
+        with store.ddl() as change:
+            change.create_index("stock", "by_city", "json:/city")
+        host._tend(host._maintain)
+    assert host.refused(host.entry("stock"), "by_city") is None
+    assert caplog.text == ""
+
+
 def test_reads_go_on_while_a_table_begins_anew(store: braidlog.Store) -> None:
     stock = store.create_table("stock", log="orders", indexes=INDEXES)
     stopped, failed = threading.Event(), []
