@@ -119,7 +119,8 @@ def place_of(place: PlaceLike) -> Place:
     """Find the file system of a place; looks at nothing there.
 
     Raises:
-        InvalidArgumentError: it is empty, or Arrow knows no such file system.
+        InvalidArgumentError: it is empty, it names no bucket, or Arrow knows no such
+            file system.
     """
     if not is_uri(place):
         return _Directory(local_path(place, "the place of backups").absolute())
@@ -139,6 +140,10 @@ def place_of(place: PlaceLike) -> Place:
         raise InvalidArgumentError(msg) from None
     if isinstance(system, fs.LocalFileSystem):
         return _Directory(Path(root).absolute())
+    if not root:  # Storage whose paths begin with a bucket has no files outside.
+        scheme = where.partition(":")[0]
+        msg = f"{scheme}:// names no bucket: write for instance {scheme}://bucket/folder"
+        raise InvalidArgumentError(msg)
     return _Arrow(shown, system, root.rstrip("/"))
 
 

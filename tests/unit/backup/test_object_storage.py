@@ -142,6 +142,12 @@ def test_what_the_storage_refuses_is_named(place: str, tmp_path: Path) -> None:
         assert "pa55word" not in str(raised.value)
 
 
+@pytest.mark.parametrize("scheme", ["s3", "gs"])
+def test_a_place_without_a_bucket_is_refused(scheme: str) -> None:
+    with pytest.raises(InvalidArgumentError, match="names no bucket"):
+        backups(f"{scheme}://")
+
+
 def test_a_write_that_fails_makes_no_object(place: str) -> None:
     where = place_of(place)
 

@@ -9,6 +9,7 @@ is up to there. With ``stale_ok`` it has what a host has at the moment.
 
 from __future__ import annotations
 
+import abc
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
@@ -150,16 +151,16 @@ async def _gathered(
     return pa.Table.from_batches(found, schema)
 
 
-class _Reads:
+class _Reads(abc.ABC):
     """Where reads of a table go: to its newest state, or to a position that is held."""
 
     _hosts: TableHosts
 
+    @abc.abstractmethod
     async def _at(
         self, after: int | None, *, stale_ok: bool
     ) -> tuple[int, PositionLease | None]:
         """Return what an answer has to be after, and the position that is held."""
-        raise NotImplementedError
 
 
 class AsyncTableReads(_Reads):
