@@ -15,16 +15,21 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use super::small_file::SmallFile;
 use crate::codec::{Put, Take};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::limits::TABLE_REFUSALS_LISTED_MAX;
 use crate::vfs::Vfs;
 
 /// Name of the file.
 pub(super) const COUNTERS: &str = "COUNTERS";
 
-const MAGIC: u32 = u32::from_le_bytes(*b"BRTC");
-const FORMAT: u32 = 1;
+const FILE: SmallFile = SmallFile {
+    name: COUNTERS,
+    what: "file of counters",
+    magic: u32::from_le_bytes(*b"BRTC"),
+    format: 1,
+};
 const BYTES_MAX: u64 = 64 << 20;
 
 /// Records that could not be taken in: how many, and the first of them.
@@ -101,24 +106,19 @@ pub(super) fn save(vfs: &dyn Vfs, dir: &Path, table: u128, saved: &Saved) -> Res
 
 /// The content of the file.
 pub fn encode(table: u128, (counters, indexes): &Saved) -> Vec<u8> {
-    let mut out = Vec::new();
-    out.put_u32(MAGIC);
-    out.put_u32(FORMAT);
-    out.put_u128(table);
-    out.put_u64(counters.position);
-    out.put_u64(counters.records);
-    for refusals in [&counters.without_key, &counters.long_keys, &counters.lost] {
-        refusals.encode(&mut out);
-    }
-    out.put_u32(indexes.len() as u32);
-    for (tree, index) in indexes {
-        out.put_u128(*tree);
-        out.put_u64(index.position);
-        index.refused.encode(&mut out);
-    }
-    let checksum = crc32c::crc32c(&out);
-    out.put_u32(checksum);
-    out
+    FILE.encode(table, |out| {
+        out.put_u64(counters.position);
+        out.put_u64(counters.records);
+        for refusals in [&counters.without_key, &counters.long_keys, &counters.lost] {
+            refusals.encode(out);
+        }
+        out.put_u32(indexes.len() as u32);
+        for (tree, index) in indexes {
+            out.put_u128(*tree);
+            out.put_u64(index.position);
+            index.refused.encode(out);
+        }
+    })
 }
 
 /// What was saved; nothing if it never was.
@@ -154,45 +154,7 @@ pub(super) fn put(vfs: &dyn Vfs, dir: &Path, table: u128, bytes: &[u8]) -> Resul
 /// [`Error::Corruption`], [`Error::Foreign`], [`Error::Newer`] or [`Error::WrongIdentity`] for what [`encode`] did not write of
 /// this table.
 pub fn decode(path: &Path, bytes: &[u8], table: u128) -> Result<Saved> {
-    let corrupt = |reason: String| Error::corrupt(path, 0, reason);
-    let Some((body, checksum)) = bytes.split_last_chunk::<4>() else {
-        return Err(corrupt("shorter than its checksum".into()));
-    };
-    if *checksum != crc32c::crc32c(body).to_le_bytes() {
-        return Err(corrupt("checksum does not match".into()));
-    }
-    let mut take = Take::new(COUNTERS, body);
-    let mut head = || -> Result<_> { Ok((take.u32()?, take.u32()?, take.u128()?)) };
-    let (magic, found, id) = head().map_err(|error: Error| corrupt(error.to_string()))?;
-    if magic != MAGIC {
-        let what = "file of counters";
-        return Err(Error::Foreign {
-            path: path.into(),
-            what,
-        });
-    }
-    if found > FORMAT {
-        return Err(Error::Newer {
-            path: path.into(),
-            what: "file of counters",
-            found,
-            supported: FORMAT,
-        });
-    }
-    if found == 0 {
-        return Err(corrupt("format version 0".into()));
-    }
-    if id != table {
-        return Err(Error::WrongIdentity {
-            path: path.into(),
-            what: "table",
-            found: format!("{id:032x}"),
-            expected: format!("{table:032x}"),
-        });
-    }
-    take_saved(&mut take)
-        .and_then(|saved| take.finish().map(|()| saved))
-        .map_err(|error| corrupt(error.to_string()))
+    FILE.decode(path, bytes, table, take_saved)
 }
 
 fn take_saved(take: &mut Take) -> Result<Saved> {

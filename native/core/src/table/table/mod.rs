@@ -44,6 +44,7 @@ mod open;
 mod orphans;
 mod payload;
 mod read;
+mod small_file;
 #[allow(clippy::module_inception, reason = "the type that the folder is about")]
 mod table;
 #[cfg(test)]

@@ -10,15 +10,20 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use crate::codec::{Put, Take};
-use crate::error::{Error, Result};
+use super::super::small_file::SmallFile;
+use crate::codec::Put;
+use crate::error::Result;
 use crate::vfs::Vfs;
 
 /// Name of the file.
 pub(super) const BASES: &str = "BASES";
 
-const MAGIC: u32 = u32::from_le_bytes(*b"BRTB");
-const FORMAT: u32 = 1;
+const FILE: SmallFile = SmallFile {
+    name: BASES,
+    what: "file of bases",
+    magic: u32::from_le_bytes(*b"BRTB"),
+    format: 1,
+};
 const BYTES_MAX: u64 = 1 << 20;
 
 /// The base of each index, by its tree.
@@ -26,18 +31,13 @@ pub type Bases = BTreeMap<u128, u64>;
 
 /// The content of the file.
 pub fn encode(table: u128, bases: &Bases) -> Vec<u8> {
-    let mut out = Vec::new();
-    out.put_u32(MAGIC);
-    out.put_u32(FORMAT);
-    out.put_u128(table);
-    out.put_u32(bases.len() as u32);
-    for (tree, base) in bases {
-        out.put_u128(*tree);
-        out.put_u64(*base);
-    }
-    let checksum = crc32c::crc32c(&out);
-    out.put_u32(checksum);
-    out
+    FILE.encode(table, |out| {
+        out.put_u32(bases.len() as u32);
+        for (tree, base) in bases {
+            out.put_u128(*tree);
+            out.put_u64(*base);
+        }
+    })
 }
 
 pub(super) fn save(vfs: &dyn Vfs, dir: &Path, table: u128, bases: &Bases) -> Result<()> {
@@ -76,41 +76,8 @@ pub(super) fn load(vfs: &dyn Vfs, dir: &Path, table: u128) -> Result<Option<Base
 /// [`Error::Corruption`], [`Error::Foreign`], [`Error::Newer`] or [`Error::WrongIdentity`] for what [`encode`] did not write of
 /// this table.
 pub fn decode(path: &Path, bytes: &[u8], table: u128) -> Result<Bases> {
-    let corrupt = |reason: String| Error::corrupt(path, 0, reason);
-    let Some((body, checksum)) = bytes.split_last_chunk::<4>() else {
-        return Err(corrupt("shorter than its checksum".into()));
-    };
-    if *checksum != crc32c::crc32c(body).to_le_bytes() {
-        return Err(corrupt("checksum does not match".into()));
-    }
-    let mut take = Take::new(BASES, body);
-    let mut head = || -> Result<_> { Ok((take.u32()?, take.u32()?, take.u128()?)) };
-    let (magic, found, id) = head().map_err(|error: Error| corrupt(error.to_string()))?;
-    if magic != MAGIC {
-        let (path, what) = (path.into(), "file of bases");
-        return Err(Error::Foreign { path, what });
-    }
-    if found > FORMAT {
-        return Err(Error::Newer {
-            path: path.into(),
-            what: "file of bases",
-            found,
-            supported: FORMAT,
-        });
-    }
-    if found == 0 {
-        return Err(corrupt("format version 0".into()));
-    }
-    if id != table {
-        return Err(Error::WrongIdentity {
-            path: path.into(),
-            what: "table",
-            found: format!("{id:032x}"),
-            expected: format!("{table:032x}"),
-        });
-    }
-    let mut bases = Bases::new();
-    let fill = || {
+    FILE.decode(path, bytes, table, |take| {
+        let mut bases = Bases::new();
         for _ in 0..take.count(24)? {
             let tree = take.u128()?;
             if bases
@@ -121,15 +88,14 @@ pub fn decode(path: &Path, bytes: &[u8], table: u128) -> Result<Bases> {
             }
             bases.insert(tree, take.u64()?);
         }
-        take.finish()
-    };
-    fill().map_err(|error: Error| corrupt(error.to_string()))?;
-    Ok(bases)
+        Ok(bases)
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::Error;
 
     #[test]
     fn what_was_saved_is_loaded_and_nothing_else() {
