@@ -142,7 +142,9 @@ def place_of(place: PlaceLike) -> Place:
         return _Directory(Path(root).absolute())
     if not root:  # Storage whose paths begin with a bucket has no files outside.
         scheme = where.partition(":")[0]
-        msg = f"{scheme}:// names no bucket: write for instance {scheme}://bucket/folder"
+        msg = (
+            f"{scheme}:// names no bucket: write for instance {scheme}://bucket/folder"
+        )
         raise InvalidArgumentError(msg)
     return _Arrow(shown, system, root.rstrip("/"))
 
