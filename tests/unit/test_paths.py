@@ -17,6 +17,7 @@ from braidlog.app import Application
 from braidlog.app.replay.inputs import commands_of
 from braidlog.app.replay.run import replay
 from braidlog.archive import open_archive
+from braidlog.backup import restore
 from braidlog.cli.root import main
 from braidlog.errors import InvalidArgumentError, NotFoundError
 from braidlog.node.config import parse
@@ -35,7 +36,7 @@ from braidlog.spark.sink.options import parse_sink
 from braidlog.spark.source.options import parse as parse_source
 from braidlog.testing.cluster import LocalCluster
 
-WRONG = ("s3://bucket/out", "hdfs://nn/out", "file:///out", "")
+WRONG = ("s3://bucket/out", "hdfs://nn/out", "file:///out", "s3:/bucket/out", "")
 APP = Application("nothing", partitions=1)
 
 
@@ -59,6 +60,16 @@ def test_a_path_is_text_of_this_machine(home: Path) -> None:
         local_path("file:///mnt/x")
     with pytest.raises(InvalidArgumentError, match=r"mount the storage"):
         local_path("s3://bucket/x")
+    for lost in ("s3:/bucket/x", Path("s3://bucket/x")):
+        with pytest.raises(InvalidArgumentError, match=r"mount .* '\./s3:/bucket/x'"):
+            local_path(lost)
+        with pytest.raises(InvalidArgumentError, match=r"write 's3://bucket/x'"):
+            local_path(lost, or_uri=True)
+    with pytest.raises(InvalidArgumentError, match=r"write '/mnt/x', or '\./file:/"):
+        local_path("file:/mnt/x")
+    assert local_path("./s3:/x") == local_path(local_path("./s3:/x")) == home / "s3:/x"
+    assert local_path("/mnt/s3:/x") == Path("/mnt/s3:/x")
+    assert local_path("a/s3:/x") == Path("a/s3:/x")
     with pytest.raises(
         InvalidArgumentError, match=r"write '\.' for the current directory"
     ):
@@ -73,6 +84,12 @@ def log_at(path: Path) -> Origin:
     with braidlog.open(path) as node:
         node.create_log("log").append(b"1", key=b"k")
     return Origin("log", path=str(path))
+
+
+def backed_up(origin: Origin, path: str) -> None:
+    with braidlog.open(origin.path) as store:
+        # Both are places of backups; the directory is there.
+        store.backup("" if path.startswith(("file", "s3://")) else path)
 
 
 CALLS: dict[str, Callable[[Origin, str], Any]] = {
@@ -104,6 +121,8 @@ CALLS: dict[str, Callable[[Origin, str], Any]] = {
     "archive": lambda origin, path: archive(
         origin, "" if path.startswith("file") else path
     ),
+    "backup": lambda origin, path: backed_up(origin, path),
+    "restore": lambda _, path: restore("backups", path),
     "node": lambda _, path: parse(f'[node]\nid = 1\ndata = "{path}"', {}),
 }
 
@@ -148,6 +167,7 @@ COMMANDS = (
     ("export", "log", "{}", "--data=data"),
     ("import", "log", "{}", "--data=data"),
     ("repair", "--output", "{}", "--data=data"),
+    ("restore", "backups", "{}"),
     ("bench", "--directory", "{}"),
     ("up", "--data", "{}"),
 )
@@ -157,7 +177,7 @@ COMMANDS = (
 def test_commands_refuse_what_is_no_path(home: Path, command: tuple[str, ...]) -> None:
     log_at(home / "data")
     before = sorted(home.rglob("*"))
-    for wrong in ("s3://bucket/x", "hdfs://nn/x", ""):
+    for wrong in ("s3://bucket/x", "hdfs://nn/x", "s3:/bucket/x", ""):
         done = CliRunner().invoke(main, [word.format(wrong) for word in command])
         assert done.exit_code in (1, 2), (wrong, done.output, done.exception)
         assert "URI" in done.output or "empty" in done.output, done.output

@@ -34,11 +34,16 @@ def absolute(location: Location) -> str:
     """Return a location that means the same in every process and directory.
 
     Raises:
-        InvalidArgumentError: it is empty, or can be no path.
+        InvalidArgumentError: it is empty, or can be no path, or no URI.
     """
     if is_uri(location):
-        return os.fspath(location).rstrip("/")
-    return str(local_path(location, "the place of an archive").absolute())
+        text = os.fspath(location)
+        if not is_uri(found := text.rstrip("/")):
+            msg = f"{text} names nothing: write for instance {found}//bucket/folder"
+            raise InvalidArgumentError(msg)
+        return found
+    path = local_path(location, "the place of an archive", or_uri=True)
+    return str(path.absolute())
 
 
 @dataclass(frozen=True)

@@ -123,7 +123,8 @@ def place_of(place: PlaceLike) -> Place:
             file system.
     """
     if not is_uri(place):
-        return _Directory(local_path(place, "the place of backups").absolute())
+        path = local_path(place, "the place of backups", or_uri=True)
+        return _Directory(path.absolute())
     where = os.fspath(place)
     shown = _without_secrets(where)
     try:

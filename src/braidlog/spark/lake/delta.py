@@ -87,6 +87,6 @@ class DeltaSink(TableSink):
         given = refuse_options(self.options, ("path", "job"))
         path = given["path"]
         # delta-rs, Spark and pyarrow agree on URIs only.
-        local = not is_uri(path)
-        uri = local_path(path, "option 'path'").absolute().as_uri() if local else path
-        return DeltaTarget(uri, given.get("job", ""))
+        if not is_uri(path):
+            path = local_path(path, "option 'path'", or_uri=True).absolute().as_uri()
+        return DeltaTarget(path, given.get("job", ""))
