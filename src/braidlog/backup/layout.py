@@ -255,6 +255,8 @@ class Backup:
     extra: Mapping[str, Any] = field(default_factory=dict)
     """What builds of later versions add and this one need not know."""
     tables: tuple[BackupTable, ...] = ()
+    hosts: Mapping[str, int] = field(default_factory=dict)
+    """Of a cluster: the node that gave the files of each table."""
 
     def __post_init__(self) -> None:
         """Refuse what is no backup.
@@ -378,8 +380,9 @@ def encode(backup: Backup) -> bytes:
         table["counters"] = None if counters is None else _text(counters)
         for tree in table["trees"]:
             tree["image"] = _text(tree["image"])
-    if not backup.tables:
-        del body["tables"]
+    for name in ("tables", "hosts"):
+        if not body[name]:
+            del body[name]
     version = FORMAT if backup.tables else _WITHOUT_TABLES
     return documents.encode("backup", version, body)
 

@@ -108,6 +108,7 @@ async def back_up_cluster(
             run.new_bytes,
             tuple(logs),
             tables=tables,
+            hosts={table.id: copy.hosts[table.id] for table in tables},
         )
         return await in_thread(run.publish, backup)
 
@@ -153,6 +154,11 @@ class _Copy:
             }
         self._seen: set[tuple[str, int]] = set()
         self._tables = ClusterTables(cluster, run, source, lambda: self._tell(0))
+
+    @property
+    def hosts(self) -> dict[str, int]:
+        """The node that gave the files of each table."""
+        return self._tables.hosts
 
     def base(
         self, logs: Iterable[BackupLog], tables: Iterable[BackupTable]

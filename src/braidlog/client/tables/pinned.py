@@ -11,7 +11,8 @@ trim in between, or a table that comes, goes or begins anew, means newer files, 
 what is new of them is fetched.
 
 Invariants: the files of a table are all of one host. No file is named that is not what
-the host had when it looked at all of it.
+the host had when it looked at all of it. The host that gave the files of the backup
+before is asked first: others have cut the same records into other files.
 
 Writing to the place blocks, so threads do it, and fetch through the loop.
 """
@@ -124,6 +125,10 @@ class ClusterTables:
         self._run = run
         self._copied = copied
         self._files = RunFiles(run, source)
+        self.hosts: dict[str, int] = {}
+        """The node that gave the files of each table last."""
+        if run.base is not None:
+            self.hosts.update(run.base.hosts)
 
     async def take(self) -> list[CopiedTable]:
         """Copy the files of all tables, as of now or later.
@@ -172,7 +177,8 @@ class ClusterTables:
         while found is not None:
             await asyncio.sleep(pauses.pause(settings.share()))
             said: dict[int, LogError] = {}
-            for node in found.joined:
+            last = self.hosts.get(found.table.hex())
+            for node in sorted(found.joined, key=lambda node: node != last):
                 try:
                     return await self._from(node, found)
                 except _HostError as error:
@@ -205,9 +211,12 @@ class ClusterTables:
         ask = PinRuns(info.table, int(_PIN_S * 1000))
         answer, _ = await self._ask(node, ask, PinnedRuns, _PINNING_S)
         try:
-            return await self._taken(info, _sorted(node, answer))
+            taken = await self._taken(info, _sorted(node, answer))
         except CorruptionError as error:
             raise _HostError(error) from error
+        else:
+            self.hosts[taken.files.id] = node
+            return taken
         finally:
             # It ends by itself.
             within = self._cluster.settings.attempt_timeout_s

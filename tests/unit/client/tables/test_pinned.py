@@ -244,6 +244,44 @@ async def test_another_host_gives_what_one_cannot(
     assert {*left_in(place)} == {part.path for part in backup.parts}
 
 
+def flushed(nodes: Nodes, node: int) -> int:
+    [status] = nodes.nodes[node].tables.status()
+    return status.flushed
+
+
+async def test_the_host_is_asked_first_whose_files_are_there(tmp_path: Path) -> None:
+    """Another one has the same records in other files, which would all be copied."""
+    place = tmp_path / "place"
+    async with running(tmp_path, 3, native=True) as nodes:
+        log, table = await made(nodes, 2)
+        info = table._hosts.known
+        first, other = info.joined
+        await fill(log, 100)
+        await table.flush()
+        await nodes.nodes[first].end()
+        for n in range(3):
+            last = await fill(log, 50 + n)
+            await until(lambda: flushed(nodes, other) >= last)  # noqa: B023
+        before = await nodes.client.backup(place)
+        assert before.hosts == {before.tables[0].id: other}
+        await nodes.nodes[first].start()
+        await serving(nodes, info.table, first, other)
+        again = await nodes.client.backup(place)
+        while again.new_bytes:  # Something was merged.
+            assert again.hosts == before.hosts
+            again = await nodes.client.backup(place)
+        # If it cannot, the other one gives all of it, and is asked from then on.
+        await nodes.nodes[other].end()
+        wanted = await seen(table)
+        moved = await nodes.client.backup(place)
+        assert moved.hosts == {moved.tables[0].id: first}
+        assert moved.base == again.id
+        await nodes.nodes[other].start()
+        await serving(nodes, info.table, first, other)
+        assert (await nodes.client.backup(place)).hosts == moved.hosts
+    await check(place, wanted, moved)
+
+
 async def hurt(nodes: Nodes, node: int, table: bytes) -> None:
     """Damage the files of a host, whose pages are in memory."""
     found = [*(nodes.nodes[node].directory / table.hex()).rglob("*.run")]
