@@ -24,11 +24,9 @@ from braidlog.serving.admission import RESERVED_FILES, capacity
 from braidlog.serving.intake import SMALL_BYTES
 from braidlog.serving.shares import ShareBounds
 from braidlog.wire.client import ClientConnection
-from braidlog.wire.codec import encode
 from braidlog.wire.commands import DeleteCursor
 from braidlog.wire.commands import encode as encode_command
 from braidlog.wire.connection import VERSION_MAX, VERSION_MIN
-from braidlog.wire.frames import encode_frame
 from braidlog.wire.messages import Append, Execute, GetMetadata, Hello, Message, Read
 from sim.errors import ViolationError
 from sim.network import LinkSettings
@@ -140,9 +138,8 @@ class _Strangers:
 
     async def _unfinished(self, rules: ClientConnection, streams: Streams) -> None:
         """Send a large frame slowly, and never all of it."""
-        del rules
-        parts = encode_frame(Append.KIND, 1, encode(Append(1, 1, False)), [bytes(1)])
-        whole = bytearray(b"".join(bytes(part) for part in parts))
+        rules.request(Append(1, 1, False), [bytes(1)])
+        whole = bytearray(b"".join(rules.outgoing()))
         # The length comes first, and says more than there is.
         whole[:4] = _LARGE_BYTES.to_bytes(4, "little")
         whole += bytes(_LARGE_BYTES - 2 * len(whole))
@@ -228,7 +225,7 @@ class Bounds:
         clients = [each for each in open_ if not each.connection.peer]
         places = _PLACES.strangers + _PLACES.clients + _PLACES.peers
         unread = sum(each.unread_bytes for each in clients)
-        buffered = [each.connection._decoder.buffered for each in clients]
+        buffered = [each.connection.buffered_bytes for each in clients]
         large = sum(max(0, size - SMALL_BYTES) for size in buffered)
         polls: Any = live.node.requests.answers._polls
         own = sum(not isinstance(who, tuple) for who in polls._polls)

@@ -11,13 +11,14 @@ from braidlog.store.arguments import DurationLike, TimestampLike
 from braidlog.types import HeadersLike, Producer
 
 __all__ = [
+    "REQUEST_COST_MIN",
     "ArrowBatch",
     "Batch",
     "BatchIterator",
     "BatchRecords",
+    "Conn",
     "CopiedRun",
     "Follower",
-    "FrameDecoder",
     "FrameIterator",
     "HostedRestore",
     "HostedTable",
@@ -52,7 +53,6 @@ __all__ = [
     "encode_batch",
     "encode_pieces",
     "exiting",
-    "frame_header",
     "index_bounds",
     "index_spec",
     "inspect_frames",
@@ -777,26 +777,63 @@ def split_by_key(data: Any, parts: int) -> tuple[ArrowBatch, list[int]]: ...
 def route_arrow(data: Any, streams: int) -> tuple[list[bytes], int]: ...
 def batch_header(data: Buffer) -> tuple[int, int, int, int, int, int, int]: ...
 
-# Frames of a connection, for braidlog.wire.frames.
+# One end of a connection, for braidlog.wire.connection.
+
+REQUEST_COST_MIN: int
 
 @final
-class FrameDecoder:
-    def __new__(cls, frame_bytes_max: int) -> Self: ...
+class Conn:
+    def __new__(
+        cls,
+        *,
+        server: bool,
+        window: int,
+        incoming_bytes_max: int,
+        frame_bytes_max: int,
+        last: int = 0,
+    ) -> Self: ...
     def feed(
-        self, data: Buffer
-    ) -> list[
-        tuple[int, int, bytes, bytes]
-        | tuple[int, int, list[int], list[bytes], list[int]]
+        self, data: Buffer, begin: int
+    ) -> tuple[
+        list[tuple[int, int, list[int], list[bytes]]],
+        list[tuple[int, int, int, int, int]],
+        tuple[int, int, bytes, bytes] | None,
+        int,
     ]: ...
-    def set_frame_bytes_max(self, frame_bytes_max: int) -> None: ...
     @property
     def missing(self) -> int: ...
     @property
     def buffered(self) -> int: ...
-
-def frame_header(
-    kind: int, request: int, head: bytes, payloads: Sequence[Buffer]
-) -> bytes: ...
+    @property
+    def used(self) -> int: ...
+    @property
+    def open_count(self) -> int: ...
+    @property
+    def open_numbers(self) -> list[int]: ...
+    @property
+    def queued_bytes(self) -> int: ...
+    window: int
+    @property
+    def hot(self) -> bool: ...
+    @hot.setter
+    def hot(self, hot: bool) -> None: ...
+    def limit(self, incoming_bytes_max: int, frame_bytes_max: int) -> None: ...
+    def kind(self, request: int) -> int: ...
+    def open(self, request: int, kind: int, size: int) -> int: ...
+    def settle(self, request: int) -> int: ...
+    def clear(self) -> None: ...
+    def release(self, incoming_bytes_max: int) -> None: ...
+    def queue(
+        self, kind: int, request: int, head: bytes, payload: Sequence[Buffer]
+    ) -> int: ...
+    def answer(
+        self, request: int, kind: int, head: bytes, payload: Sequence[Buffer]
+    ) -> int: ...
+    def ask(self, kind: int, head: bytes, payload: Sequence[Buffer]) -> int: ...
+    def answer_appends(
+        self, answers: Sequence[tuple[int, Any]]
+    ) -> list[tuple[int, Any]]: ...
+    def take(self) -> list[Buffer]: ...
 
 # Looking at files, verification and repair: rows for braidlog.store.inspect.
 

@@ -89,7 +89,7 @@ def test_imports_are_pure() -> None:
     assert found == []
 
 
-def test_only_frames_know_the_native_module() -> None:
+def test_only_connections_know_the_native_module() -> None:
     paths = [path for core in ALLOWED for path in files(core)]
     users = {path.stem for path in paths if "braidlog._native" in imported(path)}
-    assert users == {"frames"}
+    assert users == {"connection"}

@@ -20,6 +20,7 @@ pub mod codec;
 pub mod crc32;
 pub mod error;
 pub mod index;
+pub mod lane;
 pub mod limits;
 pub mod manifest;
 pub mod replay;

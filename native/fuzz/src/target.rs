@@ -49,7 +49,7 @@ pub fn general_bound(input: &Input) -> usize {
 }
 
 /// All targets.
-pub const ALL: [&dyn Target; 19] = [
+pub const ALL: [&dyn Target; 20] = [
     &targets::batch::Batch,
     &targets::frame::Frames,
     &targets::segment::Segment,
@@ -60,6 +60,7 @@ pub const ALL: [&dyn Target; 19] = [
     &targets::small::Checkpoints,
     &targets::small::Current,
     &targets::wire::Wire,
+    &targets::lane::Lane,
     &targets::table::run::Runs,
     &targets::table::tree::Trees,
     &targets::part::Part,

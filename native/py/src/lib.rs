@@ -23,6 +23,7 @@ mod follower;
 mod gate;
 mod held;
 mod inspect;
+mod lane;
 mod listing;
 mod log;
 mod notify;
@@ -36,7 +37,6 @@ mod scan;
 mod split;
 mod store;
 mod table;
-mod wire;
 
 use pyo3::prelude::*;
 
@@ -59,8 +59,8 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<replicas::Replicas>()?;
     m.add_class::<scan::ArrowBatch>()?;
     m.add_class::<scan::BatchIterator>()?;
-    m.add_class::<wire::FrameDecoder>()?;
-    m.add_function(wrap_pyfunction!(wire::frame_header, m)?)?;
+    m.add_class::<lane::Conn>()?;
+    m.add("REQUEST_COST_MIN", braidlog_core::lane::REQUEST_COST_MIN)?;
     backup::register(m)?;
     inspect::register(m)?;
     table::register(m)?;

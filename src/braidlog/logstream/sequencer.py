@@ -41,11 +41,12 @@ def append(
     """Place the batches of a group: (request, epoch, batch)."""
     admitted: list[Item] = []
     size = core.waiting_bytes
+    # Nothing changes in between, and all that came together say the same epoch.
+    epochs = {epoch for _, epoch, _ in group}
+    refusals = {epoch: _refusal(core, epoch) for epoch in epochs}
     for request, epoch, batch in group:
         refusal = (
-            _refusal(core, epoch)
-            or _unknown(core, batch)
-            or _overflow(core, size, batch)
+            refusals[epoch] or _unknown(core, batch) or _overflow(core, size, batch)
         )
         if refusal is not None:
             core.answer(request, refusal)
@@ -91,7 +92,8 @@ def _not_primary(core: Core, primary: int) -> LogError:
 
 
 def _unknown(core: Core, batch: Batch) -> LogError | None:
-    if not needed(batch) & ~core.features:
+    needs = needed(batch)
+    if not needs or not needs & ~core.features:
         return None
     # A backup that cannot store it would never report it, and the stream stood still.
     msg = (

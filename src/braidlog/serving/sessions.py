@@ -46,7 +46,7 @@ from braidlog.wire.events import (
     Refused,
     Requested,
 )
-from braidlog.wire.messages import Message, Read
+from braidlog.wire.messages import Appended, Message, Read
 from braidlog.wire.roles import Role
 from braidlog.wire.server import ServerConnection, ServerSettings
 
@@ -276,6 +276,15 @@ class Session(Wire):
         """Answer a request with a message that was encoded for many."""
         send = partial(self.connection.answer_encoded, request, kind, head)
         self._answer(request, kind, send)
+
+    def answer_appends(self, answers: Sequence[tuple[int, Appended]]) -> None:
+        """Answer appends that were committed together."""
+        before = self.connection.queued_bytes
+        self.connection.answer_appends(answers)
+        if self._shares is not None:
+            self._shares.answered(self.connection.queued_bytes - before)
+        self._look()
+        self.flush_soon()
 
     def _answer(
         self, request: int, kind: type[Message], send: Callable[[], None]

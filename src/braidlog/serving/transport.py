@@ -203,6 +203,7 @@ class Wire(asyncio.BufferedProtocol, ABC):
             return
         buffers: Sequence[Buffer] = self.connection.outgoing()
         if buffers:
+            # Small frames are one buffer, so mostly there is one.
             transport.writelines([memoryview(each) for each in buffers])
         if self.connection.closed:
             transport.close()

@@ -13,7 +13,7 @@ among the unanswered when the connection closes.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from braidlog.errors import (
     InvalidArgumentError,
@@ -27,8 +27,8 @@ from braidlog.wire.connection import (
     HANDSHAKE_BYTES_MAX,
     ONE_WAY,
     Connection,
+    Frame,
     State,
-    cost,
 )
 from braidlog.wire.events import (
     Answered,
@@ -39,8 +39,7 @@ from braidlog.wire.events import (
     Refused,
 )
 from braidlog.wire.failures import decode_failure
-from braidlog.wire.frames import AppendFrames, Frame, encode_frame
-from braidlog.wire.messages import Hello, Message
+from braidlog.wire.messages import MESSAGES, Hello, Message
 from braidlog.wire.proof import Secret
 from braidlog.wire.roles import Role
 
@@ -48,8 +47,6 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 __all__ = ["ClientConnection"]
-
-_REQUEST_MAX: Final = 2**32 - 1
 
 
 class ClientConnection(Connection):
@@ -60,32 +57,28 @@ class ClientConnection(Connection):
         hello: Hello,
         frame_bytes_max: int = FRAME_BYTES_MAX,
         secret: Secret | None = None,
+        last: int = 0,
     ) -> None:
         """Queue the `Hello`; frames of more than `frame_bytes_max` are not taken.
 
         With a `secret` nothing is believed, and no token is sent, before the other side
-        has proved that it knows it.
+        has proved that it knows it. The first request has the number behind `last`.
         """
-        super().__init__(frame_bytes_max)
+        super().__init__(frame_bytes_max, server=False, last=last)
         self.secret = secret
         self.hello = hello
         self.welcome: messages.Welcome | None = None
-        self._open: dict[int, tuple[type[Message], int]] = {}
-        self.used = 0
-        """Cost of the open requests."""
-        self._window = 0
-        self._last = 0
-        self._queue(0, hello)
+        self._queue(hello)
 
     @property
     def unanswered(self) -> tuple[int, ...]:
         """Return the numbers of the open requests, in the order they were sent."""
-        return tuple(self._open)
+        return tuple(self._core.open_numbers)
 
     @property
     def credit(self) -> int:
         """Return the cost for which there is room in the window."""
-        return self._window - self.used
+        return self._core.window - self._core.used
 
     def request(self, message: Message, payload: Sequence[Buffer] = ()) -> int | None:
         """Send a request; return its number, or None while the window has no room.
@@ -99,37 +92,24 @@ class ClientConnection(Connection):
         self._check_open()
         if type(message) not in ANSWERS:
             raise LocalProtocolError(f"{type(message).__name__} is not a request")
-        head = codec.encode(message)
-        size = self._size(type(message), head, payload)
-        if cost(size) > self.credit:
-            return None
-        number = self._next_number()
-        self._out += encode_frame(message.KIND, number, head, payload)
-        self._last = number
-        self._open[number] = type(message), cost(size)
-        self.used += cost(size)
-        return number
-
-    def _next_number(self) -> int:
-        number = self._last % _REQUEST_MAX + 1
-        while number in self._open:
-            number = number % _REQUEST_MAX + 1
-        return number
+        kind, head = type(message), codec.encode(message)
+        number = self._core.ask(kind.KIND, head, payload)
+        self._check_size(kind, max(0, -number))
+        return number or None
 
     def _greet(self, request: int, message: Message, events: list[Event]) -> None:
         self._check_one_way(request, message)
         secret = self.secret
         if isinstance(message, messages.Challenge) and secret and not secret.proved:
-            self._queue(0, secret.answer(self.hello, message))
+            self._queue(secret.answer(self.hello, message))
         elif isinstance(message, messages.Welcome):
             if secret is not None:
                 secret.require()
             role = self._check_welcome(message)
             self.welcome = message
-            self._window = message.window_bytes
-            self._decoder.limit(min(message.frame_bytes_max, self.frame_bytes_max))
-            self.frame_bytes_max = message.frame_bytes_max
-            self.state = State.OPEN
+            self._core.window = message.window_bytes
+            ours, self.frame_bytes_max = self.frame_bytes_max, message.frame_bytes_max
+            self._opened(min(message.frame_bytes_max, ours), hot=True)
             events.append(Connected(message, role))
         elif isinstance(message, messages.Failed):
             events.append(Refused(decode_failure(message)))
@@ -160,9 +140,6 @@ class ClientConnection(Connection):
         except InvalidArgumentError as error:
             raise RemoteProtocolError(error.message) from error
 
-    def _take_appends(self, frames: AppendFrames, events: list[Event]) -> None:
-        raise RemoteProtocolError("Append goes to servers only")
-
     def _take_message(
         self, frame: Frame, message: Message, events: list[Event]
     ) -> None:
@@ -178,6 +155,8 @@ class ClientConnection(Connection):
                 name = type(message).__name__
                 raise RemoteProtocolError(f"{name} goes to peers only")
             self._take_one_way(frame, message, events)
+        elif isinstance(message, messages.Append):
+            raise RemoteProtocolError("Append goes to servers only")
         else:
             self._take_answer(frame, message, events)
 
@@ -189,11 +168,10 @@ class ClientConnection(Connection):
         events.append(Answered(frame.request, message, frame.payload))
 
     def _settle(self, request: int) -> type[Message]:
-        if request not in self._open:
+        kind = self._core.settle(request)
+        if not kind:
             raise RemoteProtocolError(f"an answer to request {request}, none is open")
-        asked, taken = self._open.pop(request)
-        self.used -= taken
-        return asked
+        return MESSAGES[kind]
 
     def _end(self, reason: str, events: list[Event]) -> None:
         events.append(Closing(reason, self.unanswered))

@@ -1,8 +1,10 @@
 """What both ends of a connection have in common: frames in, frames out, the end.
 
 *Theory of operation.* No sockets. The shell gives `receive` what it read and handles
-the events; it writes what `outgoing` returns, after every call. `ClientConnection` and
-`ServerConnection` add their half of the rules:
+the events; it writes what `outgoing` returns, after every call. The core
+(`native/core/src/lane`) has the frames, the open requests and their window, and takes
+the frames of appends by itself; here is what happens seldom, which is every other
+frame. `ClientConnection` and `ServerConnection` add their half of the rules:
 
     handshake   Hello, then Welcome, or Failed and Goodbye; nothing before or between
     open        requests and their answers in any order; messages of peers; Ping, Pong
@@ -24,18 +26,14 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
+from msgspec import Struct
+
+from braidlog._native import REQUEST_COST_MIN, Conn
 from braidlog.errors import LocalProtocolError, RemoteProtocolError, TooLargeError
 from braidlog.wire import codec, messages
-from braidlog.wire.events import Event, Ponged, Received
+from braidlog.wire.events import Answered, Appends, Event, Ponged, Received
 from braidlog.wire.foreign import FIRST_BYTES, check_first
-from braidlog.wire.frames import (
-    HEADER_BYTES,
-    AppendFrames,
-    Frame,
-    FrameDecoder,
-    encode_frame,
-)
-from braidlog.wire.messages import Message
+from braidlog.wire.messages import Appended, Message
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -44,6 +42,7 @@ __all__ = [
     "ANSWERS",
     "FRAME_BYTES_MAX",
     "HANDSHAKE_BYTES_MAX",
+    "HEADER_BYTES",
     "HELLO_BYTES_MAX",
     "ONE_WAY",
     "REQUEST_BYTES_MAX",
@@ -52,6 +51,7 @@ __all__ = [
     "VERSION_MIN",
     "WINDOW_BYTES",
     "Connection",
+    "Frame",
     "State",
     "cost",
 ]
@@ -71,9 +71,8 @@ FRAME_BYTES_MAX: Final = 17 << 20
 """Largest frame unless set otherwise: the largest record batch, and a head."""
 WINDOW_BYTES: Final = 32 << 20
 """Bytes of unanswered requests of a connection unless set otherwise."""
-REQUEST_COST_MIN: Final = 256
-"""What a small request counts at least: it also takes memory that is no byte of it, so
-the window bounds the number of open requests as well."""
+HEADER_BYTES: Final = 20
+"""Bytes of a frame before its head."""
 
 ANSWERS: Final[dict[type[Message], type[Message]]] = {
     messages.Append: messages.Appended,
@@ -114,6 +113,7 @@ ONE_WAY: Final[frozenset[type[Message]]] = frozenset(
 """What peers say to one another, in both directions; what is lost is said again."""
 
 
+_NOTHING: Final = memoryview(b"")
 _COMMON: Final = (messages.Ping, messages.Pong, messages.Goodbye)
 
 
@@ -130,11 +130,39 @@ def cost(size: int) -> int:
     return max(size, REQUEST_COST_MIN)
 
 
+class Frame(Struct, frozen=True):
+    """One frame, checked but not understood."""
+
+    kind: int
+    request: int
+    head: bytes
+    """The fields of the message, as a MessagePack array."""
+    payload: memoryview
+
+    @property
+    def size(self) -> int:
+        """Return the bytes of the whole frame."""
+        return HEADER_BYTES + len(self.head) + len(self.payload)
+
+
 class Connection(ABC):
     """One end of a connection."""
 
-    def __init__(self, frame_bytes_max: int) -> None:
-        """Begin with the handshake."""
+    def __init__(
+        self,
+        frame_bytes_max: int,
+        *,
+        server: bool,
+        window: int = 0,
+        greeting_bytes_max: int = HANDSHAKE_BYTES_MAX,
+        last: int = 0,
+    ) -> None:
+        """Begin with the handshake.
+
+        `window` is what open requests may take, `greeting_bytes_max` the largest frame
+        that is taken before the handshake is over, and `last` the number before that of
+        the first request.
+        """
         if frame_bytes_max < HANDSHAKE_BYTES_MAX:
             limits = f"{frame_bytes_max} bytes, at least {HANDSHAKE_BYTES_MAX}"
             raise LocalProtocolError(
@@ -145,10 +173,13 @@ class Connection(ABC):
         """The rule that the other side broke, if that closed the connection."""
         self.frame_bytes_max = frame_bytes_max
         """Largest frame that may be sent."""
-        self._decoder = FrameDecoder(HANDSHAKE_BYTES_MAX)
-        self._out: list[Buffer] = []
-        self.queued_bytes = 0
-        """Bytes that are outgoing and were not taken to be written."""
+        self._core = Conn(
+            server=server,
+            window=window,
+            incoming_bytes_max=greeting_bytes_max,
+            frame_bytes_max=frame_bytes_max,
+            last=last,
+        )
         self._said_goodbye = False
         self._got_goodbye = False
         self.frames = 0
@@ -164,8 +195,23 @@ class Connection(ABC):
     @property
     def unfinished_bytes(self) -> int:
         """Size of the frame that is not whole, as far as it is known; 0 if none."""
-        buffered = self._decoder.buffered
-        return buffered + self._decoder.missing if buffered else 0
+        buffered = self._core.buffered
+        return buffered + self._core.missing if buffered else 0
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Return how many bytes of the frame that is not whole are kept."""
+        return self._core.buffered
+
+    @property
+    def used(self) -> int:
+        """Return the cost of the open requests."""
+        return self._core.used
+
+    @property
+    def queued_bytes(self) -> int:
+        """Return the bytes that are outgoing and were not taken to be written."""
+        return self._core.queued_bytes
 
     @property
     def closed(self) -> bool:
@@ -180,18 +226,16 @@ class Connection(ABC):
     @property
     def has_outgoing(self) -> bool:
         """Whether something is to be written."""
-        return bool(self._out)
+        return self._core.queued_bytes > 0
 
     def outgoing(self) -> list[Buffer]:
         """Return what is to be written, in order; it is forgotten here."""
-        taken, self._out = self._out, []
-        self.queued_bytes = 0
-        return taken
+        return self._core.take()
 
     def release(self) -> None:
         """Let go of the bytes of a frame that is not whole: the socket is gone."""
         self.state = State.CLOSED
-        self._decoder = FrameDecoder(HANDSHAKE_BYTES_MAX)
+        self._core.release(HANDSHAKE_BYTES_MAX)
 
     def receive(self, data: Buffer) -> list[Event]:
         """Take the bytes of one socket read and say what they mean.
@@ -222,7 +266,7 @@ class Connection(ABC):
             check_first(self._first)
         # One frame at a time, because the handshake sets the limit of those behind.
         while self.state is State.HANDSHAKE and view.nbytes:
-            missing = self._decoder.missing
+            missing = self._core.missing
             self._feed(view[:missing], events)
             view = view[missing:]
         return view
@@ -237,7 +281,7 @@ class Connection(ABC):
         self._check_open()
         if type(message) not in ONE_WAY:
             raise LocalProtocolError(f"{type(message).__name__} is not sent like this")
-        self._queue(0, message, payload)
+        self._queue(message, payload)
 
     def ping(self, sent: float) -> None:
         """Ask for a `Pong`, which repeats `sent`.
@@ -246,32 +290,35 @@ class Connection(ABC):
             LocalProtocolError: the handshake is not over, or the connection is.
         """
         self._check_open()
-        self._queue(0, messages.Ping(sent))
+        self._queue(messages.Ping(sent))
 
     def goodbye(self, reason: str = "") -> None:
         """Send nothing more; a server is closed with it."""
         if self._said_goodbye or self.closed:
             return
-        self._queue(0, messages.Goodbye(reason[:1024]))
+        self._queue(messages.Goodbye(reason[:1024]))
         self._said_goodbye = True
         self._after_goodbye()
 
     def _feed(self, data: Buffer, events: list[Event]) -> None:
-        frames = self._decoder.feed(data)
-        self.frames += len(frames)
-        for frame in frames:
-            self._take(frame, events)
+        at, end = 0, len(memoryview(data))
+        while at < end and self.state is not State.CLOSED:
+            appends, appended, cold, at = self._core.feed(data, at)
+            for stream, epoch, requests, batches in appends:
+                self.frames += 1
+                events.append(Appends(stream, epoch, requests, batches))
+            for request, llsn, glsn, count, version in appended:
+                self.frames += 1
+                answer = Appended(llsn, glsn, count, version)
+                events.append(Answered(request, answer, _NOTHING))
+            if cold is not None:
+                self.frames += 1
+                kind, number, head, payload = cold
+                self._take(Frame(kind, number, head, memoryview(payload)), events)
 
-    def _take(self, frame: Frame | AppendFrames, events: list[Event]) -> None:
-        if self.state is State.CLOSED:
-            return
+    def _take(self, frame: Frame, events: list[Event]) -> None:
         if self._got_goodbye:
             raise RemoteProtocolError("a frame after the Goodbye")
-        if isinstance(frame, AppendFrames):
-            if self.state is State.HANDSHAKE:
-                raise RemoteProtocolError("Append before the handshake")
-            self._take_appends(frame, events)
-            return
         message = codec.decode(frame.kind, frame.head, frame.payload)
         if self.state is State.HANDSHAKE:
             self._greet(frame.request, message, events)
@@ -289,11 +336,12 @@ class Connection(ABC):
         self._check_one_way(request, message)
         if isinstance(message, messages.Goodbye):
             self._got_goodbye = True
+            self._core.hot = False
             self._end(message.reason, events)
         elif isinstance(message, messages.Pong):
             events.append(Ponged(message.sent))
         elif not self._said_goodbye:
-            self._queue(0, messages.Pong(message.sent))
+            self._queue(messages.Pong(message.sent))
 
     def _take_one_way(
         self, frame: Frame, message: Message, events: list[Event]
@@ -311,42 +359,32 @@ class Connection(ABC):
             reason = "the connection is not open, so nothing can be sent"
             raise LocalProtocolError(reason)
 
-    def _queue(
-        self, request: int, message: Message, payload: Sequence[Buffer] = ()
-    ) -> None:
-        self._queue_encoded(request, type(message), codec.encode(message), payload)
+    def _queue(self, message: Message, payload: Sequence[Buffer] = ()) -> None:
+        kind, head = type(message), codec.encode(message)
+        self._check_size(kind, self._core.queue(kind.KIND, 0, head, payload))
 
-    def _queue_encoded(
-        self,
-        request: int,
-        kind: type[Message],
-        head: bytes,
-        payload: Sequence[Buffer] = (),
-    ) -> None:
-        self.queued_bytes += self._size(kind, head, payload)
-        self._out += encode_frame(kind.KIND, request, head, payload)
-
-    def _size(self, kind: type[Message], head: bytes, payload: Sequence[Buffer]) -> int:
-        """Return the size of a frame, which is allowed."""
-        size = HEADER_BYTES + len(head)
-        for part in payload:
-            size += memoryview(part).nbytes
-        if size > self.frame_bytes_max:
+    def _check_size(self, kind: type[Message], size: int) -> None:
+        """Refuse a message whose frame has too many bytes; 0: it has not."""
+        if size:
             name, limit = kind.__name__, self.frame_bytes_max
             reason = (
                 f"the message {name} has {size} bytes, but a frame holds at most "
                 f"{limit}"
             )
             raise TooLargeError(reason, size=size, limit=limit)
-        return size
+
+    def _opened(self, incoming_bytes_max: int, *, hot: bool) -> None:
+        """Go on after the handshake, which said how large a frame may be that comes.
+
+        `hot` lets the core take the frames of appends.
+        """
+        self._core.limit(incoming_bytes_max, self.frame_bytes_max)
+        self._core.hot = hot
+        self.state = State.OPEN
 
     @abstractmethod
     def _greet(self, request: int, message: Message, events: list[Event]) -> None:
         """Take the first message of the other side."""
-
-    @abstractmethod
-    def _take_appends(self, frames: AppendFrames, events: list[Event]) -> None:
-        """Take grouped appends."""
 
     @abstractmethod
     def _take_message(

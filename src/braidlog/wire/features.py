@@ -17,6 +17,8 @@ from braidlog.wire.messages import Feature
 _HEAD: Final = struct.Struct("<4s2xH")
 _MAGIC: Final = b"BRB1"
 _NULLS: Final = 32 | 64
+_NONE: Final = Feature(0)
+"""Made once: each append is looked at, and a member costs more to make than that."""
 
 
 def needed(batch: bytes | memoryview) -> Feature:
@@ -25,7 +27,7 @@ def needed(batch: bytes | memoryview) -> Feature:
     None are needed by what is no batch: its storage refuses it.
     """
     if len(batch) < _HEAD.size:
-        return Feature(0)
+        return _NONE
     magic, flags = _HEAD.unpack_from(batch)
     nulls = magic == _MAGIC and flags & _NULLS
-    return Feature.NULL_VALUES if nulls else Feature(0)
+    return Feature.NULL_VALUES if nulls else _NONE

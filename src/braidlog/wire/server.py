@@ -6,6 +6,8 @@ its cost from the window when it comes and gives it back when it is answered; wh
 more than the window allows broke a rule. A request that the role does not allow is
 answered with the error, and never becomes an event.
 
+The core opens appends by itself once the role is known to allow them.
+
 *Invariants.* Every request is answered exactly once, or not at all if the connection
 closes before. The cost of the open requests never exceeds the window.
 """
@@ -26,7 +28,7 @@ from braidlog.errors import (
     RemoteProtocolError,
     UnauthorizedError,
 )
-from braidlog.wire import messages
+from braidlog.wire import codec, messages
 from braidlog.wire.connection import (
     ANSWERS,
     FRAME_BYTES_MAX,
@@ -38,6 +40,7 @@ from braidlog.wire.connection import (
     VERSION_MIN,
     WINDOW_BYTES,
     Connection,
+    Frame,
     State,
     cost,
 )
@@ -50,10 +53,9 @@ from braidlog.wire.events import (
     Requested,
 )
 from braidlog.wire.failures import encode_failure
-from braidlog.wire.frames import AppendFrames, Frame
-from braidlog.wire.messages import Hello, Message, Proof
+from braidlog.wire.messages import MESSAGES, Hello, Message, Proof
 from braidlog.wire.proof import Challenger, Exchange
-from braidlog.wire.roles import Role, check_role
+from braidlog.wire.roles import NEEDED, Role, check_role
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -112,13 +114,14 @@ class ServerConnection(Connection):
         let_in: Callable[[int], None] = lambda node: None,
     ) -> None:
         """Wait for the `Hello`; `let_in` takes its node id, or refuses it."""
-        super().__init__(settings.frame_bytes_max)
-        self._decoder.limit(HELLO_BYTES_MAX)
+        super().__init__(
+            settings.frame_bytes_max,
+            server=True,
+            window=settings.window_bytes,
+            greeting_bytes_max=HELLO_BYTES_MAX,
+        )
         self._settings = settings
         self._let_in = let_in
-        self._open: dict[int, tuple[type[Message], int]] = {}
-        self.used = 0
-        """Cost of the open requests."""
         self._exchange: Exchange | None = None
         """The proof that was begun."""
         self.role: Role | None = None
@@ -135,11 +138,11 @@ class ServerConnection(Connection):
     @property
     def unanswered(self) -> int:
         """Return how many requests are open."""
-        return len(self._open)
+        return self._core.open_count
 
     def is_open(self, request: int) -> bool:
         """Tell whether a request waits for its answer."""
-        return request in self._open
+        return self._core.kind(request) > 0
 
     def answer(
         self, request: int, message: Message, payload: Sequence[Buffer] = ()
@@ -152,12 +155,9 @@ class ServerConnection(Connection):
         """
         if self.closed:
             return
-        asked = self._asked(request)
-        if type(message) is not ANSWERS[asked]:
-            given = type(message).__name__
-            raise LocalProtocolError(f"{given} is no answer to {asked.__name__}")
-        self._queue(request, message, payload)
-        self._settle(request)
+        kind = type(message)
+        self._check_answer(request, kind)
+        self._answer(request, kind, codec.encode(message), payload)
 
     def answer_encoded(self, request: int, kind: type[Message], head: bytes) -> None:
         """Answer a request with a message that was encoded for many.
@@ -168,12 +168,20 @@ class ServerConnection(Connection):
         """
         if self.closed:
             return
-        asked = self._asked(request)
-        if kind is not ANSWERS[asked]:
-            msg = f"{kind.__name__} is no answer to {asked.__name__}"
-            raise LocalProtocolError(msg)
-        self._queue_encoded(request, kind, head)
-        self._settle(request)
+        self._check_answer(request, kind)
+        self._answer(request, kind, head)
+
+    def answer_appends(self, answers: Sequence[tuple[int, messages.Appended]]) -> None:
+        """Answer appends; if the connection is closed by now, that is lost.
+
+        Raises:
+            LocalProtocolError: one of them is no open append; the others are answered.
+        """
+        if self.closed:
+            return
+        for request, _ in self._core.answer_appends(answers):
+            self._check_answer(request, messages.Appended)
+        self._settled()
 
     def fail(self, request: int, error: LogError) -> None:
         """Answer a request with an error; if the connection is closed, that is lost.
@@ -184,17 +192,33 @@ class ServerConnection(Connection):
         if self.closed:
             return
         self._asked(request)
-        self._queue(request, encode_failure(error))
-        self._settle(request)
+        failed = encode_failure(error)
+        self._answer(request, messages.Failed, codec.encode(failed))
 
     def _asked(self, request: int) -> type[Message]:
-        if request not in self._open:
+        kind = self._core.kind(request)
+        if not kind:
             raise LocalProtocolError(f"request {request} is not open")
-        return self._open[request][0]
+        return MESSAGES[kind]
 
-    def _settle(self, request: int) -> None:
-        self.used -= self._open.pop(request)[1]
-        if self._got_goodbye and not self._open:
+    def _check_answer(self, request: int, kind: type[Message]) -> None:
+        asked = self._asked(request)
+        if kind is not ANSWERS[asked]:
+            msg = f"{kind.__name__} is no answer to {asked.__name__}"
+            raise LocalProtocolError(msg)
+
+    def _answer(
+        self,
+        request: int,
+        kind: type[Message],
+        head: bytes,
+        payload: Sequence[Buffer] = (),
+    ) -> None:
+        self._check_size(kind, self._core.answer(request, kind.KIND, head, payload))
+        self._settled()
+
+    def _settled(self) -> None:
+        if self._got_goodbye and not self._core.open_count:
             self.goodbye()
 
     def _greet(self, request: int, message: Message, events: list[Event]) -> None:
@@ -221,11 +245,11 @@ class ServerConnection(Connection):
             settings.identity,
             settings.bound(),
         )
-        self._queue(0, welcome)
-        self._decoder.limit(settings.takes_bytes(role))
+        self._queue(welcome)
         self.role, self.peer = role, hello.node
         self.peer_identity = hello.identity, hello.bound
-        self.state = State.OPEN
+        may_append = role >= NEEDED[messages.Append]
+        self._opened(settings.takes_bytes(role), hot=may_append)
         # Events are logged, tokens are not.
         events.append(Greeted(msgspec.structs.replace(hello, token=""), role))
 
@@ -255,7 +279,7 @@ class ServerConnection(Connection):
         nonce = challenger.draw()
         exchange = Exchange(digest, hello, node, nonce, challenger.channel)
         self._exchange = exchange
-        self._queue(0, messages.Challenge(node, nonce, exchange.proof()))
+        self._queue(messages.Challenge(node, nonce, exchange.proof()))
 
     def _version(self, hello: Hello) -> int:
         """Return the version to speak; raise what the other side is told."""
@@ -287,15 +311,6 @@ class ServerConnection(Connection):
         # What peers say has an author.
         return role if hello.node else min(role, Role.ADMIN)
 
-    def _take_appends(self, frames: AppendFrames, events: list[Event]) -> None:
-        for request, size in zip(frames.requests, frames.sizes, strict=True):
-            self._begin(request, messages.Append, size)
-        if self._allowed(frames.requests, messages.Append):
-            appends = Appends(
-                frames.stream, frames.epoch, frames.requests, frames.payloads
-            )
-            events.append(appends)
-
     def _take_message(
         self, frame: Frame, message: Message, events: list[Event]
     ) -> None:
@@ -311,7 +326,7 @@ class ServerConnection(Connection):
                 f"{cls.__name__} is nothing that a server takes now"
             )
         self._begin(frame.request, cls, frame.size)
-        if not self._allowed([frame.request], cls):
+        if not self._allowed(frame.request, cls):
             return
         if isinstance(message, messages.Append):
             batch = (frame.payload,)
@@ -329,25 +344,22 @@ class ServerConnection(Connection):
 
     def _begin(self, request: int, cls: type[Message], size: int) -> None:
         """Open a request."""
+        refusal = self._core.open(request, cls.KIND, size)
+        if not refusal:
+            return
         if not request:
             raise RemoteProtocolError(f"{cls.__name__} without the number of a request")
-        if request in self._open:
+        if self.is_open(request):
             raise RemoteProtocolError(f"request {request} is not answered yet")
-        taken = cost(size)
-        if self.used + taken > self._settings.window_bytes:
-            window = self._settings.window_bytes
-            over = f"{self.used} + {taken} bytes unanswered"
-            raise RemoteProtocolError(f"{over}, the window is {window}")
-        self._open[request] = cls, taken
-        self.used += taken
+        over = f"{self.used} + {cost(size)} bytes unanswered"
+        raise RemoteProtocolError(f"{over}, the window is {self._core.window}")
 
-    def _allowed(self, requests: Sequence[int], cls: type[Message]) -> bool:
-        """Whether the role allows it; if not, all are answered with the error."""
+    def _allowed(self, request: int, cls: type[Message]) -> bool:
+        """Whether the role allows it; if not, it is answered with the error."""
         try:
             check_role(self._role(), cls)
         except UnauthorizedError as error:
-            for request in requests:
-                self.fail(request, error)
+            self.fail(request, error)
             return False
         return True
 
@@ -357,7 +369,7 @@ class ServerConnection(Connection):
             check_role(self._role(), type(message))
         except UnauthorizedError as error:
             self._check_one_way(frame.request, message)
-            self._queue(0, encode_failure(error))
+            self._queue(encode_failure(error))
             return False
         return True
 
@@ -368,12 +380,10 @@ class ServerConnection(Connection):
 
     def _end(self, reason: str, events: list[Event]) -> None:
         events.append(Closing(reason))
-        if not self._open:
-            self.goodbye()
+        self._settled()
 
     def _after_goodbye(self) -> None:
-        self._open.clear()
-        self.used = 0
+        self._core.clear()
         self.state = State.CLOSED
 
     def _break(self, error: RemoteProtocolError) -> None:
@@ -381,6 +391,6 @@ class ServerConnection(Connection):
 
     def _refuse(self, error: LogError) -> None:
         if not self._said_goodbye:
-            self._queue(0, encode_failure(error))
+            self._queue(encode_failure(error))
             self.goodbye(error.message)
         self.state = State.CLOSED

@@ -44,12 +44,12 @@ from braidlog.wire.client import ClientConnection
 from braidlog.wire.codec import encode
 from braidlog.wire.connection import ONE_WAY, VERSION_MAX, VERSION_MIN
 from braidlog.wire.events import Answered, FailedRequest
-from braidlog.wire.frames import encode_frame
 from braidlog.wire.messages import Hello, Message
 from braidlog.wire.roles import Role
 from braidlog.wire.tokens import make_token, token_entry
 from unit.metarepo.test_any_command import any_struct
 from unit.node.test_server import config
+from unit.wire.frames import encode_frame
 
 NODES = 3
 _EDGES = (0, 1, 2, 100, (1 << 31), (1 << 62), (1 << 63) - 1)
@@ -181,8 +181,7 @@ class Hostile:
         head = bytearray(encode(message))
         if self.random.random() < 0.5:
             head[self.random.randrange(len(head))] = self.random.randrange(256)
-        parts = encode_frame(message.KIND, number, bytes(head), [payload])
-        return b"".join(bytes(part) for part in parts)
+        return encode_frame(message.KIND, number, bytes(head), [payload])
 
     def _number(self) -> int:
         if self.random.random() < 0.5:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from braidlog.wire.frames import AppendFrames, Frame
+from braidlog.wire.connection import Frame
 
 Plain = tuple[int, int, bytes, bytes]
 
@@ -47,16 +47,6 @@ def decode(data: bytes, limit: int) -> Iterator[Plain | None]:
         data = data[end:]
 
 
-def plain(found: list[Frame | AppendFrames]) -> list[Plain]:
-    """Undo the grouping; heads of appends as the model's inputs have them."""
-    frames: list[Plain] = []
-    for one in found:
-        if isinstance(one, Frame):
-            frames.append((one.kind, one.request, one.head, bytes(one.payload)))
-            continue
-        head = bytes([0x92, one.stream, one.epoch])
-        frames += [
-            (16, request, head, payload)
-            for request, payload in zip(one.requests, one.payloads, strict=True)
-        ]
-    return frames
+def plain(frame: Frame) -> Plain:
+    """Return a frame as the model has it."""
+    return frame.kind, frame.request, frame.head, bytes(frame.payload)

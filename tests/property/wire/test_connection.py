@@ -22,10 +22,10 @@ from braidlog.wire.events import (
     FailedRequest,
     Requested,
 )
-from braidlog.wire.frames import encode_frame
 from braidlog.wire.messages import Hello
 from braidlog.wire.server import ServerConnection
 from unit.wire.examples import EXAMPLES
+from unit.wire.frames import encode_frame
 from unit.wire.pair import WINDOW, Pair, settings, written
 
 OF = {type(message): (message, payload) for message, payload in EXAMPLES}
@@ -162,8 +162,8 @@ damaged = st.builds(
     st.binary(min_size=0, max_size=2),
 )
 sealed = st.builds(
-    lambda kind, request, head, payload: b"".join(
-        encode_frame(kind, request, head or b"\x90", [payload])
+    lambda kind, request, head, payload: encode_frame(
+        kind, request, head or b"\x90", [payload]
     ),
     st.sampled_from([message.KIND for message, _ in EXAMPLES]) | st.integers(1, 255),
     st.integers(0, 8),
@@ -172,8 +172,8 @@ sealed = st.builds(
 )
 valid = st.sampled_from(EXAMPLES).flatmap(
     lambda example: st.integers(0, 6).map(
-        lambda request: b"".join(
-            encode_frame(example[0].KIND, request, encode(example[0]), [example[1]])
+        lambda request: encode_frame(
+            example[0].KIND, request, encode(example[0]), [example[1]]
         )
     )
 )

@@ -26,11 +26,11 @@ from braidlog.serving import http, intake, sessions
 from braidlog.serving.admission import Capacity
 from braidlog.wire.codec import encode
 from braidlog.wire.connection import VERSION_MAX, VERSION_MIN
-from braidlog.wire.frames import encode_frame
 from braidlog.wire.messages import Execute, Hello, Ping
 from unit.node.test_bounds import connected
 from unit.node.test_server import client, config, serving
 from unit.serving.test_security import certificate, needs_openssl
+from unit.wire.frames import encode_frame
 
 FEW = Capacity(strangers=8, clients=3, peers=4)
 
@@ -170,7 +170,7 @@ async def _hello(settings: NodeConfig, number: int) -> bytes:
     reader, writer = await asyncio.open_connection(host, int(port))
     name = settings.cluster.name
     hello = encode(Hello(VERSION_MIN, VERSION_MAX, name, number, "", "test"))
-    writer.writelines(memoryview(each) for each in encode_frame(Hello.KIND, 0, hello))
+    writer.write(encode_frame(Hello.KIND, 0, hello))
     async with asyncio.timeout(20):
         answer = await reader.read(1 << 16)
     writer.close()
@@ -181,7 +181,7 @@ async def _hello(settings: NodeConfig, number: int) -> bytes:
 def header(size: int) -> bytes:
     """Return the beginning of a frame of so many bytes."""
     whole = encode_frame(Ping.KIND, 0, b"\x91\x00", [bytes(size - 22)])
-    return bytes(whole[0])
+    return whole[:22]
 
 
 SMALL_BUDGET = "incoming_bytes_max = 4194304\n"
@@ -228,7 +228,7 @@ async def test_a_frame_that_waited_comes_in_when_there_is_room(tmp_path: Path) -
         async with connected(settings) as first, connected(settings) as second:
             first.writer.write(header(900_000) + bytes(100_000))
             await _until(lambda: at.intake.held_bytes == 900_000)
-            second.writer.writelines(memoryview(each) for each in whole)
+            second.writer.write(whole)
             await _until(lambda: at.intake.is_short)
             first.writer.transport.abort()
             async with asyncio.timeout(20):

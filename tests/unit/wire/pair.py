@@ -45,8 +45,9 @@ class Pair:
         hello: Hello | None = None,
         server: ServerSettings | None = None,
         cut: Cut = whole,
+        last: int = 0,
     ) -> None:
-        self.client = ClientConnection(hello or Hello(1, 1, "test"))
+        self.client = ClientConnection(hello or Hello(1, 1, "test"), last=last)
         self.server = ServerConnection(server or settings())
         self.cut = cut
 

@@ -9,7 +9,7 @@ from braidlog import errors
 from braidlog.errors import LogError
 from braidlog.wire import error_codes
 from braidlog.wire.codec import decode, encode
-from braidlog.wire.connection import HANDSHAKE_BYTES_MAX
+from braidlog.wire.connection import HANDSHAKE_BYTES_MAX, HEADER_BYTES
 from braidlog.wire.error_codes import ERRORS, error_at, error_of
 from braidlog.wire.failures import (
     TEXT_MAX,
@@ -17,7 +17,6 @@ from braidlog.wire.failures import (
     decode_failure,
     encode_failure,
 )
-from braidlog.wire.frames import HEADER_BYTES
 from braidlog.wire.messages import Failed
 
 TREE = [kind for kind in map(error_of, ERRORS) if kind is not None]

@@ -10,15 +10,23 @@ from typing import Any
 import pytest
 
 from braidlog.wire.codec import decode, encode
-from braidlog.wire.frames import AppendFrames, FrameDecoder, encode_frame
-from braidlog.wire.messages import Hello, Message, Metadata, Report, ScanRows
+from braidlog.wire.messages import (
+    Append,
+    Appended,
+    Hello,
+    Message,
+    Metadata,
+    Report,
+    ScanRows,
+)
 from unit.wire.examples import EXAMPLES
+from unit.wire.frames import conn, encode_frame, feed
 
 GOLDEN = Path(__file__).with_name("golden.txt")
 
 
 def line(message: Message, payload: bytes) -> str:
-    data = b"".join(encode_frame(message.KIND, 7, encode(message), [payload]))
+    data = encode_frame(message.KIND, 7, encode(message), [payload])
     return f"{type(message).__name__} {data.hex()}"
 
 
@@ -38,19 +46,46 @@ def test_messages_have_the_bytes_they_had(message: Message, payload: bytes) -> N
 @pytest.mark.parametrize(("message", "payload"), EXAMPLES, ids=name)
 def test_the_bytes_are_read_as_they_were(message: Message, payload: bytes) -> None:
     data = bytes.fromhex(stored()[name(message)].partition(" ")[2])
-    (frame,) = FrameDecoder(1 << 16).feed(data)
-    if isinstance(frame, AppendFrames):
-        assert (frame.stream, frame.epoch) == (3, 2)
-        assert frame.payloads == [payload]
-        return
+    (frame,) = feed(conn(), data)
     assert decode(frame.kind, frame.head, frame.payload) == message
     assert frame.payload == payload
 
 
+def golden(kind: type[Message]) -> bytes:
+    """Return the frame of an example, which has the number 7."""
+    return bytes.fromhex(stored()[kind.__name__].partition(" ")[2])
+
+
+OF = {type(message): (message, payload) for message, payload in EXAMPLES}
+
+
+def test_the_core_reads_appends_as_the_codec_does() -> None:
+    end = conn()
+    end.hot = True
+    message, payload = OF[Append]
+    assert isinstance(message, Append)
+    found, _, cold, _ = end.feed(golden(Append), 0)
+    assert found == [(message.stream, message.epoch, [7], [payload])]
+    assert cold is None
+
+
+def test_the_core_answers_appends_as_the_codec_does() -> None:
+    answer, _ = OF[Appended]
+    end = conn()
+    end.open(7, Append.KIND, 300)
+    assert end.answer_appends([(7, answer)]) == []
+    assert b"".join(end.take()) == golden(Appended)
+    asks = conn(server=False, last=6)
+    asks.hot = True
+    assert asks.ask(Append.KIND, encode(OF[Append][0]), [b"batch"]) == 7
+    _, (answered,), cold, _ = asks.feed(golden(Appended), 0)
+    assert (answered[0], Appended(*answered[1:])) == (7, answer)
+    assert cold is None
+
+
 def test_a_report_of_nodes_that_know_no_damage_is_read() -> None:
     old = "0d0000008162d1c824000000070000000d00000095010203c39196030209040601"
-    (frame,) = FrameDecoder(1 << 16).feed(bytes.fromhex(old))
-    assert not isinstance(frame, AppendFrames)
+    (frame,) = feed(conn(), bytes.fromhex(old))
     read = decode(frame.kind, frame.head, frame.payload)
     assert isinstance(read, Report)
     assert (read.streams[0].damaged, read.features) == (False, 0)
@@ -63,8 +98,7 @@ def test_metadata_of_nodes_that_do_not_say_who_is_in_sync_is_read() -> None:
         "000102030405060708090a0b0c0d0e0fa66f726465727391960302029201029103040928"
         "010201c4016fcf00060a24181e4000"
     )
-    (frame,) = FrameDecoder(1 << 16).feed(bytes.fromhex(old))
-    assert not isinstance(frame, AppendFrames)
+    (frame,) = feed(conn(), bytes.fromhex(old))
     read = decode(frame.kind, frame.head, frame.payload)
     assert isinstance(read, Metadata)
     ((stream,),) = [log.streams for log in read.logs]
@@ -82,8 +116,7 @@ def test_reports_and_metadata_of_nodes_that_know_no_tables_are_read() -> None:
         "016fcf00060a24181e4000"
     )
     for old in (report, metadata):
-        (frame,) = FrameDecoder(1 << 16).feed(bytes.fromhex(old))
-        assert not isinstance(frame, AppendFrames)
+        (frame,) = feed(conn(), bytes.fromhex(old))
         read = decode(frame.kind, frame.head, frame.payload)
         if isinstance(read, Report):
             assert read.features == 0
@@ -98,8 +131,7 @@ def test_a_scan_of_clients_that_do_not_number_leases_is_read() -> None:
         "0c0d0e0fc410000102030405060708090a0b0c0d0e0fc40161c0c30acd10002826cd03"
         "e8cd1388"
     )
-    (frame,) = FrameDecoder(1 << 16).feed(bytes.fromhex(old))
-    assert not isinstance(frame, AppendFrames)
+    (frame,) = feed(conn(), bytes.fromhex(old))
     read = decode(frame.kind, frame.head, frame.payload)
     assert isinstance(read, ScanRows)
     assert (read.lease_ms, read.lease) == (5000, 0)
@@ -110,8 +142,7 @@ def test_the_greeting_of_nodes_that_prove_nothing_is_read() -> None:
         "2e000000d5281a7d01000000070000002e000000980101a47465737403a6736563726574"
         "aa62726169646c6f672031c410000102030405060708090a0b0c0d0e0f0c"
     )
-    (frame,) = FrameDecoder(1 << 16).feed(bytes.fromhex(old))
-    assert not isinstance(frame, AppendFrames)
+    (frame,) = feed(conn(), bytes.fromhex(old))
     read = decode(frame.kind, frame.head, frame.payload)
     assert isinstance(read, Hello)
     assert (read.token, read.bound, read.nonce, read.key) == ("secret", 12, b"", b"")
@@ -134,10 +165,7 @@ OF_NODES_WITHOUT_FEATURES = {
 
 @pytest.mark.parametrize("kind", OF_NODES_WITHOUT_FEATURES)
 def test_what_nodes_without_features_say_is_read(kind: str) -> None:
-    (frame,) = FrameDecoder(1 << 16).feed(
-        bytes.fromhex(OF_NODES_WITHOUT_FEATURES[kind])
-    )
-    assert not isinstance(frame, AppendFrames)
+    (frame,) = feed(conn(), bytes.fromhex(OF_NODES_WITHOUT_FEATURES[kind]))
     read = decode(frame.kind, frame.head, frame.payload)
     parts = {"Metadata": "nodes", "Configure": "streams"}
     nested: tuple[Any, ...] = getattr(read, parts.get(kind, ""), (read,))

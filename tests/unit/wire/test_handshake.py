@@ -21,11 +21,11 @@ from braidlog.wire.connection import (
     Connection,
 )
 from braidlog.wire.events import Closing, Connected, Greeted, Refused
-from braidlog.wire.frames import encode_frame
 from braidlog.wire.messages import Hello, Message
 from braidlog.wire.roles import Role
 from braidlog.wire.server import ServerConnection, ServerSettings
 from braidlog.wire.tokens import Tokens, make_token
+from unit.wire.frames import encode_frame
 from unit.wire.pair import Pair, settings, single, written
 
 TEXT, TOKEN = make_token("a", Role.APPEND, bytes(32))
@@ -34,8 +34,7 @@ SECURE = settings(authorize=Tokens([TOKEN, PEER_TOKEN]).authorize)
 
 
 def frame(message: Message, request: int = 0, payload: bytes = b"") -> bytes:
-    parts = encode_frame(message.KIND, request, encode(message), [payload])
-    return b"".join(parts)
+    return encode_frame(message.KIND, request, encode(message), [payload])
 
 
 def broken(connection: Connection, data: bytes) -> str:
@@ -114,8 +113,8 @@ def test_the_first_frame_is_hello() -> None:
 def test_no_append_comes_before_the_handshake() -> None:
     server = ServerConnection(settings())
     frame = encode_frame(m.Append.KIND, 1, encode(m.Append(1, 1)), [b"batch"])
-    with pytest.raises(RemoteProtocolError, match="before the handshake"):
-        server.receive(b"".join(bytes(part) for part in frame))
+    with pytest.raises(RemoteProtocolError, match="the first frame is Append"):
+        server.receive(frame)
     assert server.closed
 
 
@@ -129,7 +128,7 @@ def test_there_is_one_handshake() -> None:
 
 def test_nobody_sends_much_before_the_handshake() -> None:
     head = bytes(HELLO_BYTES_MAX - 19)
-    data = b"".join(encode_frame(1, 0, head))
+    data = encode_frame(1, 0, head)
     server = ServerConnection(settings(frame_bytes_max=1 << 20, window_bytes=1 << 20))
     assert "the limit is 8192" in broken(server, data[:20])
 
@@ -153,9 +152,9 @@ def test_a_role_sends_no_more_than_it_needs(role: Role, limit: int) -> None:
     hello = Hello(1, 1, "", node=2 if role is Role.PEER else 0)
     for size, refused in ((limit, False), (limit + 1, True)):
         pair = Pair(hello, bounds).greet()
-        header = encode_frame(1, 1, b"h", [bytes(size - 21)])[0]
+        header = encode_frame(1, 1, b"h", [bytes(size - 21)])[:21]
         if refused:
-            assert f"the limit is {limit}" in broken(pair.server, bytes(header))
+            assert f"the limit is {limit}" in broken(pair.server, header)
         else:
             assert pair.server.receive(header) == []
             assert pair.server.unfinished_bytes == size

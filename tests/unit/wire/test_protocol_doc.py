@@ -12,13 +12,13 @@ import braidlog.wire.connection as rules
 from braidlog.wire import messages as m
 from braidlog.wire.codec import encode
 from braidlog.wire.failures import DETAILS_MAX, TEXT_MAX
-from braidlog.wire.frames import HEADER_BYTES, encode_frame
 from braidlog.wire.messages import MESSAGES, LogId, Number
 from braidlog.wire.roles import NEEDED, Role
 from braidlog.wire.tables import IndexStatus
 from braidlog.wire.tokens import ENTROPY_BYTES, TOKENS_MAX
 from compat.layouts import Layouts, crc32c, table
 from unit.wire.examples import EXAMPLES
+from unit.wire.frames import encode_frame
 
 PROTOCOL = Path(__file__).parents[3] / "docs" / "protocol.md"
 WORDS: list[tuple[Any, str]] = [
@@ -86,12 +86,12 @@ def test_every_value_is_in_the_table() -> None:
 
 @pytest.mark.parametrize(("message", "payload"), EXAMPLES)
 def test_frames_are_as_the_layout_says(message: m.Message, payload: bytes) -> None:
-    data = b"".join(encode_frame(message.KIND, 7, encode(message), [payload]))
+    data = encode_frame(message.KIND, 7, encode(message), [payload])
     layouts = Layouts.of(PROTOCOL)
-    assert layouts.size("frame_header") == HEADER_BYTES
+    assert layouts.size("frame_header") == rules.HEADER_BYTES
     header = layouts.head("frame_header", data)
     assert header == {
-        "length": len(data) - HEADER_BYTES,
+        "length": len(data) - rules.HEADER_BYTES,
         "checksum": crc32c(data[8:]),
         "kind": message.KIND,
         "flags": 0,

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::Frame;
 
 /// Number of the append message.
-const APPEND: u8 = 16;
+pub(crate) const APPEND: u8 = 16;
 
 /// Arrays of two and of three elements, and the third that is encoded where it says nothing.
 const TWO: u8 = 0x92;
@@ -71,7 +71,7 @@ pub fn append_target(frame: &Frame<'_>) -> Option<(u64, u64)> {
 }
 
 /// A `MessagePack` number from 0 to 2^63 - 1.
-fn number(bytes: &[u8]) -> Option<(u64, &[u8])> {
+pub(crate) fn number(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let (first, rest) = bytes.split_first()?;
     let width = match first {
         0..=0x7f => return Some((u64::from(*first), rest)),

@@ -15,7 +15,11 @@ mod group;
 #[cfg(test)]
 mod tests;
 
+use std::ops::ControlFlow;
+
 pub use group::{Grouping, Place, append_target};
+
+pub(crate) use group::{APPEND, number};
 
 use crate::codec::{Put, Take};
 use crate::error::{Error, Result};
@@ -135,6 +139,21 @@ impl Decoder {
 
     /// Take what came, and call `each` with every frame that is whole now.
     pub fn feed(&mut self, data: &[u8], mut each: impl FnMut(Frame<'_>)) -> Result<()> {
+        let every = |frame: Frame<'_>| {
+            each(frame);
+            ControlFlow::Continue(())
+        };
+        self.feed_until(data, every).map(|_| ())
+    }
+
+    /// Take what came up to the frame at which `each` breaks; return how many bytes were taken.
+    ///
+    /// The caller feeds the others again, at a time of its choice.
+    pub fn feed_until(
+        &mut self,
+        data: &[u8],
+        mut each: impl FnMut(Frame<'_>) -> ControlFlow<()>,
+    ) -> Result<usize> {
         if self.failed {
             return Err(self.malformed("an earlier frame was malformed"));
         }
@@ -143,11 +162,19 @@ impl Decoder {
             self.failed = true;
             self.partial = Vec::new();
         }
-        result
+        result.map(|rest| data.len() - rest)
     }
 
-    fn take(&mut self, data: &[u8], each: &mut impl FnMut(Frame<'_>)) -> Result<()> {
-        let mut rest = self.complete(data, each)?;
+    /// The bytes at the end of `data` that were not taken.
+    fn take(
+        &mut self,
+        data: &[u8],
+        each: &mut impl FnMut(Frame<'_>) -> ControlFlow<()>,
+    ) -> Result<usize> {
+        let (mut rest, flow) = self.complete(data, each)?;
+        if flow.is_break() {
+            return Ok(rest.len());
+        }
         while rest.len() >= HEADER_BYTES {
             let header = self.judge(rest)?;
             if rest.len() < header.size {
@@ -155,39 +182,43 @@ impl Decoder {
                 break;
             }
             let (frame, behind) = rest.split_at(header.size);
-            each(self.open(&header, frame)?);
+            let flow = each(self.open(&header, frame)?);
             self.offset += header.size as u64;
             rest = behind;
+            if flow.is_break() {
+                return Ok(rest.len());
+            }
         }
         self.partial.extend_from_slice(rest);
-        Ok(())
+        Ok(0)
     }
 
     /// Finish the frame that earlier calls began; what is left of `data` begins a new one.
     fn complete<'a>(
         &mut self,
         data: &'a [u8],
-        each: &mut impl FnMut(Frame<'_>),
-    ) -> Result<&'a [u8]> {
+        each: &mut impl FnMut(Frame<'_>) -> ControlFlow<()>,
+    ) -> Result<(&'a [u8], ControlFlow<()>)> {
+        let mut flow = ControlFlow::Continue(());
         if self.partial.is_empty() {
-            return Ok(data);
+            return Ok((data, flow));
         }
         let rest = self.fill(data, HEADER_BYTES);
         if self.header.is_none() && self.partial.len() >= HEADER_BYTES {
             self.header = Some(self.judge(&self.partial)?);
         }
         let Some(header) = self.header else {
-            return Ok(rest);
+            return Ok((rest, flow));
         };
         let rest = self.fill(rest, header.size);
         if self.partial.len() == header.size {
-            each(self.open(&header, &self.partial)?);
+            flow = each(self.open(&header, &self.partial)?);
             self.offset += header.size as u64;
             // A large one is not held on to: connections are many.
             self.partial = Vec::new();
             self.header = None;
         }
-        Ok(rest)
+        Ok((rest, flow))
     }
 
     /// Move bytes of `data` behind the partial frame until it has `wanted`.

@@ -6,6 +6,7 @@ mod batch_make;
 pub mod frame;
 pub mod frame_bytes;
 mod frame_make;
+pub mod lane;
 pub mod manifest;
 pub mod manifest_bytes;
 mod manifest_make;

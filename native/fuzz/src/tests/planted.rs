@@ -12,7 +12,7 @@ use crate::targets::manifest_bytes::{contents, edits};
 type Bug = (&'static str, fn(&Input));
 
 /// One for each target, in their order.
-pub const BUGS: [Bug; 19] = [
+pub const BUGS: [Bug; 20] = [
     ("batch", batch),
     ("frame", frame),
     ("segment", segment),
@@ -23,6 +23,7 @@ pub const BUGS: [Bug; 19] = [
     ("checkpoint", checkpoint),
     ("current", current),
     ("wire", wire),
+    ("lane", lane),
     ("run", run),
     ("tree", tree),
     ("part", part),
@@ -119,6 +120,11 @@ fn current(input: &Input) {
 /// There are no messages above 40.
 fn wire(input: &Input) {
     look_up(41, input.bytes().get(8).copied().unwrap_or(0).into());
+}
+
+/// The generator makes messages of three kinds.
+fn lane(input: &Input) {
+    look_up(19, input.bytes().get(8).copied().unwrap_or(0).into());
 }
 
 /// Filters are made with 0, 1, 6 or 16 bits for a key.

@@ -52,6 +52,9 @@ if TYPE_CHECKING:
 Answer = Callable[[Message | LogError, memoryview], None]
 """Called once with the answer to a request and its payload."""
 
+Part = bytes | memoryview
+"""Of the payload of a message."""
+
 _log = logging.getLogger(__name__)
 
 _RETRY_MIN_S: Final = 0.02
@@ -180,7 +183,7 @@ class _Peer:
         self.outbox = peers.outbox
         self._peers = peers
         self._link: _Link | None = None
-        self._waiting: deque[tuple[Message, Sequence[Buffer]]] = deque()
+        self._waiting: deque[tuple[Message, Sequence[Part]]] = deque()
         self._waiting_bytes = 0
         self._retry_s = _RETRY_MIN_S
         self._attempt: asyncio.Task[None] | None = None
@@ -191,10 +194,8 @@ class _Peer:
     def connected(self) -> bool:
         return self._link is not None
 
-    def send(self, message: Message, payload: Sequence[Buffer]) -> bool:
-        size = 0
-        for part in payload:
-            size += memoryview(part).nbytes
+    def send(self, message: Message, payload: Sequence[Part]) -> bool:
+        size = sum(map(len, payload))
         link = self._link
         if link is not None:
             # What is larger than the bound by itself goes alone: it would never go.
@@ -447,7 +448,7 @@ class Peers:
         """Tell whether there is a link."""
         return node in self._peers and self._peers[node].connected
 
-    def send(self, node: int, message: Message, payload: Sequence[Buffer] = ()) -> bool:
+    def send(self, node: int, message: Message, payload: Sequence[Part] = ()) -> bool:
         """Send a message, or lose it.
 
         Returns False if it is lost because too much waits: unlike a link that broke and

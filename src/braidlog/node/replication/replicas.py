@@ -22,7 +22,7 @@ from braidlog.errors import (
     TooLargeError,
     UnavailableError,
 )
-from braidlog.logstream.effects import Limits
+from braidlog.logstream.effects import Answer, Limits
 from braidlog.logstream.replica import Replica
 from braidlog.logstream.states import ReplicaState
 from braidlog.metarepo.events import Event, Value
@@ -35,12 +35,13 @@ from braidlog.node.replication.primary import Primary
 from braidlog.node.replication.reader import Readers, StreamReaders
 from braidlog.node.replication.replica_store import ReplicaStore
 from braidlog.node.replication.replica_trouble import ReplicaTrouble
-from braidlog.serving.sessions import Request, told
+from braidlog.serving.sessions import Request, Session, told
 from braidlog.store.node_store import NodeStore
 from braidlog.wire.codec import split
 from braidlog.wire.commands import StoredReplica
 from braidlog.wire.messages import (
     Append,
+    Appended,
     Commit,
     Configure,
     Entries,
@@ -334,18 +335,26 @@ class Replicas:
         for node, message, batches in effects.messages:
             self._peers.send(node, message, batches)
         if effects.answers:
-            self._measure([request for request, _ in effects.answers])
-        for request, answer in effects.answers:
+            self._answer(effects.answers)
+        if effects.advanced:
+            self.readers.wake(hosted.readers, now)
+        return effects.report
+
+    def _answer(self, answers: Sequence[Answer]) -> None:
+        """Answer appends: those of a connection that were committed all at once."""
+        self._measure([request for request, _ in answers])
+        placed: dict[Session, list[tuple[int, Appended]]] = {}
+        for request, answer in answers:
             assert isinstance(request, Request)  # noqa: S101, RUF100
             if isinstance(answer, LogError):
                 self.counters.refused += 1
                 request.fail(answer)
             else:
                 self.counters.acknowledged += 1
-                request.answer(answer)
-        if effects.advanced:
-            self.readers.wake(hosted.readers, now)
-        return effects.report
+                of_session = placed.setdefault(request.session, [])
+                of_session.append((request.number, answer))
+        for session, each in placed.items():
+            session.answer_appends(each)
 
     def _measure(self, requests: Sequence[object]) -> None:
         """Note how long appends took: those that came together count at once."""

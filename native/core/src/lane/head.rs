@@ -1,0 +1,67 @@
+//! The heads of hot messages: the same bytes that Python's codec makes of them.
+
+use crate::wire::number;
+
+/// Number of the answer to an append.
+pub const APPENDED: u8 = 17;
+
+/// An array of four elements.
+const FOUR: u8 = 0x94;
+
+/// Where an append was placed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Appended {
+    /// Position of its first record in the stream.
+    pub llsn: u64,
+    /// Position of its first record in the log.
+    pub glsn: u64,
+    /// Its records.
+    pub count: u64,
+    /// The cut that committed it.
+    pub version: u64,
+}
+
+/// The head of an answer.
+pub fn encode_appended(appended: &Appended) -> Vec<u8> {
+    let mut head = vec![FOUR];
+    for value in [
+        appended.llsn,
+        appended.glsn,
+        appended.count,
+        appended.version,
+    ] {
+        put_number(&mut head, value);
+    }
+    head
+}
+
+/// The answer of a head, if it is encoded as our encoder does it.
+///
+/// `None` is no verdict: the frame goes the way of all other messages, which accepts or refuses it.
+pub fn decode_appended(head: &[u8]) -> Option<Appended> {
+    let (array, fields) = head.split_first()?;
+    let (llsn, fields) = number(fields)?;
+    let (glsn, fields) = number(fields)?;
+    let (count, fields) = number(fields)?;
+    let (version, fields) = number(fields)?;
+    (*array == FOUR && fields.is_empty()).then_some(Appended {
+        llsn,
+        glsn,
+        count,
+        version,
+    })
+}
+
+/// Append a `MessagePack` number in its shortest form.
+fn put_number(bytes: &mut Vec<u8>, value: u64) {
+    let digits = value.to_be_bytes();
+    let (mark, width) = match value {
+        0..=0x7f => (None, 1),
+        0x80..=0xff => (Some(0xcc), 1),
+        0x100..=0xffff => (Some(0xcd), 2),
+        0x1_0000..=0xffff_ffff => (Some(0xce), 4),
+        _ => (Some(0xcf), 8),
+    };
+    bytes.extend(mark);
+    bytes.extend_from_slice(&digits[8 - width..]);
+}

@@ -1,0 +1,32 @@
+//! The lane: what every append does, as a pure state machine.
+//!
+//! *Theory of operation.* Python decides what happens seldom: greetings, roles, epochs, elections. What
+//! happens with every append is here, and a frame is *hot* if a short predicate says that it is nothing else. A
+//! [`Conn`] is one end of a connection: it cuts what came into frames, keeps the requests that are
+//! open and their window, and gathers what is to be written. [`Conn::feed`] takes hot frames by
+//! itself, and stops behind the first *cold* one, which it returns as it is: Python handles that,
+//! and feeds the rest. So the order within a connection is that of its bytes.
+//!
+//! | frame | is hot if |
+//! |---|---|
+//! | `Append` | the connection is open, the role may append, it is no repeat, its number is new and the window has room |
+//! | `Appended` | the connection is open, and the number is that of an open `Append` |
+//!
+//! Whatever else could be said of a frame is Python's to say: it gets every frame that breaks a
+//! rule, for there is no rule in here that a hot frame could break.
+//!
+//! *Invariants.* The lane has no clock, thread, chance or socket. A frame is taken or returned, never both.
+//! What the open requests take never exceeds the window, and is the sum of what each takes. A
+//! number is open at most once. After an error nothing comes out any more.
+
+mod conn;
+mod head;
+mod outgoing;
+mod requests;
+#[cfg(test)]
+mod tests;
+
+pub use conn::{Conn, Event, Side};
+pub use head::{Appended, decode_appended, encode_appended};
+pub use outgoing::{Outgoing, Segment};
+pub use requests::{REQUEST_COST_MIN, Refusal, Requests, cost};
