@@ -5,6 +5,7 @@ from benchmarks.plan import Plan
 from benchmarks.questions import (
     bulk,
     concurrent,
+    core,
     index_size,
     iterate,
     lookup,
@@ -17,6 +18,7 @@ from benchmarks.questions import (
 QUESTIONS: tuple[Question[Plan], ...] = (
     one_caller,
     concurrent,
+    core,
     pipelined,
     bulk,
     scan,
