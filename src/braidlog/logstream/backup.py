@@ -30,15 +30,25 @@ def replicate(core: Core, message: Replicate, batches: Sequence[Batch]) -> None:
     if message.epoch > core.config.epoch:
         # The report of the old epoch is what brings the new configuration.
         core.out.report_due = True
+        epoch, end = core.announced
+        end = end if epoch == message.epoch else 0
+        if message.epoch >= epoch:
+            core.announced = message.epoch, max(end, _reaches(message))
         return
     if not core.entered or not core.is_member or core.is_primary:
         # Before it is in the epoch the log here may end elsewhere: what is sent now is
         # fetched afterwards. A learner copies only what is committed.
+        core.heard_end = max(core.heard_end, _reaches(message))
         return
     numbered = number(message.llsn_begin, message.sizes, batches)
     end = numbered[-1][1] if numbered else message.llsn_begin
     core.heard_end = max(core.heard_end, end)
     place(core, numbered)
+
+
+def _reaches(message: Replicate) -> int:
+    """Return what has to be fetched at least, so that the message is not missed."""
+    return message.llsn_begin + (1 if message.sizes else 0)
 
 
 def place(core: Core, numbered: Sequence[tuple[int, int, Batch]]) -> bool:

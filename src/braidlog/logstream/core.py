@@ -107,6 +107,8 @@ class Core:
         self.probe_at = 0.0
         self.heard_end = 0
         """How far the primary of this epoch has written, as far as is known."""
+        self.announced = 0, 0
+        """A later epoch, and what its primary has written in it, as far as is known."""
         self.refused: LogError | None = None
         """Why the storage took no entries, until all that is known of is here."""
         self.behind = False

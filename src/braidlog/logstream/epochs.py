@@ -126,8 +126,10 @@ def _leave(core: Core, config: StreamConfig, epoch: int, end: int | None) -> Non
         sequencer.give_up(core, end, epoch, unknown=False)
     core.config = config
     core.entered = False
-    # What the primary of the former epoch announced may never come.
-    core.heard_end = 0
+    # What the primary of the former epoch announced may never come; that of this one
+    # may have been faster than the configuration.
+    epoch, end = core.announced
+    core.heard_end = end if epoch == config.epoch else 0
     core.behind = False
     core.asked = 0
     core.ask_at = core.now + core.limits.poll_interval

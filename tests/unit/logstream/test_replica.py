@@ -165,6 +165,22 @@ def test_a_gap_is_fetched_from_the_primary() -> None:
     assert group.log(1) == group.log(2) == [(1, 1, "x"), (2, 2, "y")]
 
 
+def test_records_that_come_before_their_epoch_are_fetched_in_it() -> None:
+    """The primary may be faster than the repository: no time passes meanwhile."""
+    group = opened(1, 2, 3)
+    group.repository.configure((1, 2, 3))
+    group.configure(1, 3)
+    group.settle()
+    group.append(1, ("a", 0, batch("x")))
+    group.settle()
+    assert group.log(2) == []
+    assert group.answers == []
+    group.configure(2)
+    group.run()
+    assert refusals(group) == {"a": Appended}
+    assert group.log(2) == group.log(1) == [(1, 1, "x")]
+
+
 def test_a_lost_tail_is_found_by_the_probe() -> None:
     group = opened()
     group.append(1, ("a", 0, batch("x")))

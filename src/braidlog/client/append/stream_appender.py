@@ -61,6 +61,8 @@ class StreamAppender:
         self._node = 0
         self._epoch = 0
         self._backoff = cluster.backoff()
+        # The last epoch of the stream in which an append was tried.
+        self._tried = 0
         # The routes have to be newer than this before they are believed again.
         self._doubted = -1
         self._reaching: asyncio.Task[None] | None = None
@@ -250,6 +252,11 @@ class StreamAppender:
                 return
 
     async def _pause(self) -> None:
+        epoch = self._cluster.routes.stream(self.stream).epoch
+        if epoch > self._tried:
+            # What would be waited for is known already: it came before the error did.
+            self._tried = epoch
+            self._backoff.reset()
         pause = self._backoff.pause(self._cluster.settings.share())
         # A change of the routes is what is waited for, if anything is.
         if pause and self._doubted >= self._cluster.routes.index:
@@ -272,6 +279,7 @@ class StreamAppender:
         self._link = link
         self._node = node
         self._epoch = routes.stream(self.stream).epoch
+        self._tried = max(self._tried, self._epoch)
 
     def _forget_attempts(self) -> None:
         under_way, self._under_way = self._under_way, {}
