@@ -25,6 +25,8 @@ from sim.cluster.scenario import ClusterScenario
 from sim.faults import Storm
 from sim.register import RegisterScenario
 from sim.scenario import Outcome, ScenarioFactory, repeat_command, run_seed
+from sim.slow import plans
+from sim.slow.scenario import SlowScenario
 from sim.tables.balance import BalanceScenario
 from sim.tables.native import NativeTableScenario
 from sim.tables.scenario import TableScenario
@@ -37,6 +39,7 @@ SCENARIOS: Mapping[str, ScenarioFactory] = {
     "tables": TableScenario,
     "native-tables": NativeTableScenario,
     "moving-tables": BalanceScenario,
+    "slow-nodes": SlowScenario,
     "register": RegisterScenario,
 }
 
@@ -47,6 +50,7 @@ _STORMS: Mapping[str, Mapping[str, Storm]] = {
     "tables": cluster.STORMS,
     "native-tables": cluster.STORMS,
     "moving-tables": cluster.STORMS,
+    "slow-nodes": plans.STORMS,
 }
 
 
@@ -58,7 +62,10 @@ def _parser() -> argparse.ArgumentParser:
     add("--scenario", choices=sorted(SCENARIOS), default=next(iter(SCENARIOS)))
     add(
         "--storm",
-        choices=[*dict.fromkeys([*cluster.STORMS, *applications.STORMS]), "each"],
+        choices=[
+            *dict.fromkeys([*cluster.STORMS, *applications.STORMS, *plans.STORMS]),
+            "each",
+        ],
         default="each",
         help="default: by seed",
     )

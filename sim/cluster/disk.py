@@ -46,6 +46,7 @@ class ClusterDisk:
         # Whether the disk was in trouble since the last start: then a node may fail.
         self.hurt = False
         self._slow = 0.0
+        self._delay = 0.0
         self._failing = False
         self._full = False
         # What rotted: segment, offset, and the byte that was there.
@@ -61,7 +62,7 @@ class ClusterDisk:
         seconds = self.random.uniform(0.2, 1.5) * (self._slow or _SYNC_S)
         if self._slow and self.random.random() < _HANGS:
             seconds *= _HANG_TIMES
-        return seconds
+        return seconds + self._delay
 
     def on_crash(self, *, power: bool) -> None:
         """Keep what a crash leaves: without power, some of what was not synced."""
@@ -79,6 +80,10 @@ class ClusterDisk:
     def slow(self, seconds: float) -> None:
         """Let each sync take about that long; 0 is as usual."""
         self._slow = seconds
+
+    def delay(self, seconds: float) -> None:
+        """Let each sync take so much longer than it would; 0 is as usual."""
+        self._delay = seconds
 
     def fail_syncs(self, failing: bool) -> None:
         """Let syncs fail, or work again."""

@@ -151,6 +151,7 @@ async def _serve(
         shares=SHARES if strangers else None,
         files_max=FILES_MAX if strangers else 0,
         tables=tables,
+        clock=asyncio.get_running_loop().time,
     )
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)

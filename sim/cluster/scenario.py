@@ -111,7 +111,7 @@ class ClusterScenario:
         """Start the nodes."""
         self._segment_bytes = storm.segment_bytes
         self._scrub_ms = TimingSettings().scrub_ms
-        shape = self._shape = draw_shape(world.random("cluster"), apart=self._apart)
+        shape = self._shape = self._draw(world.random("cluster"))
         world.note("world", f"{shape}")
         self._clients = [f"c{number + 1}" for number in range(shape.clients)]
         seeds = [address(each) for each in shape.nodes]
@@ -132,6 +132,9 @@ class ClusterScenario:
             world.network.settings = LINKS
         for number in shape.nodes:
             self._start(world, number)
+
+    def _draw(self, random: Random) -> Shape:
+        return draw_shape(random, apart=self._apart)
 
     def _log_into(self, world: World) -> None:
         logger = logging.getLogger("braidlog")

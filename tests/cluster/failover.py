@@ -1,12 +1,15 @@
 """Kill a primary and measure for how long each stream stands still.
 
     PYTHONPATH=tests python -m tests.cluster.failover [--repeat 5] [--nodes 3]
+        [--streams 4]
 
 Each stream gets one append after the other, and a record of when each was acknowledged.
 A record is acknowledged by all replicas of its stream: a stream with a replica on the
 killed node waits until it is dropped, a stream without one must not notice. With three
-nodes every stream has one; `--nodes 6` shows both. JSON on stdout; `--plot FILE` draws
-the last repetition.
+nodes every stream has one; `--nodes 5 --streams 10` shows both. Of streams without one
+the appends of the seconds before the kill are put beside those of the same time behind
+it, and for the noise the two halves of the time before. JSON on stdout; `--plot FILE`
+draws the last repetition.
 """
 
 from __future__ import annotations
@@ -55,6 +58,11 @@ class Timeline:
         pairs = itertools.pairwise(self.at)
         return max((b - a for a, b in pairs if b > 0), default=AFTER_S) * 1e3
 
+    def took(self, begin: float, end: float) -> list[float]:
+        """Return how long the appends took that ended then."""
+        pairs = zip(self.at, self.took_ms, strict=True)
+        return [took for at, took in pairs if begin <= at < end]
+
     @property
     def usual_ms(self) -> float:
         """Return the longest such time before the kill."""
@@ -92,10 +100,12 @@ def feeders(log: AsyncClusterLog, streams: tuple[StreamInfo, ...]) -> list[Feede
     return list(found.values())
 
 
-async def measure(cluster: LocalCluster, *, leader_too: bool) -> list[Timeline]:
+async def measure(
+    cluster: LocalCluster, count: int, *, leader_too: bool
+) -> list[Timeline]:
     """Kill the primary of a stream; one that leads the repository only if wanted."""
     async with braidlog.connect_async(cluster.seeds) as client:
-        log = await client.create_log(LOG, streams=STREAMS, replication=3)
+        log = await client.create_log(LOG, streams=count, replication=3)
         streams = await client.streams(LOG)
         await log.append(b"first")
         leader = client._cluster.routes.metadata.leader
@@ -170,10 +180,34 @@ def summary(runs: list[list[Timeline]]) -> dict[str, dict[str, float]]:
     }
 
 
+def untouched(runs: list[list[Timeline]]) -> dict[str, dict[str, float]]:
+    """Return how long appends to streams without a replica on the killed node took."""
+    lines = [line for run in runs for line in run if line.role == "nothing"]
+    half = BEFORE_S / 2
+    spans = {
+        "first_half_before": (-BEFORE_S, -half),
+        "second_half_before": (-half, 0.0),
+        "half_behind": (0.0, half),
+        "next_half": (half, BEFORE_S),
+    }
+    found = {}
+    for name, span in spans.items():
+        took = sorted(itertools.chain.from_iterable(each.took(*span) for each in lines))
+        if took:
+            found[name] = {
+                "count": len(took),
+                "p50_ms": round(statistics.median(took), 2),
+                "p99_ms": round(took[len(took) * 99 // 100], 2),
+                "max_ms": round(took[-1], 2),
+            }
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--nodes", type=int, default=3)
+    parser.add_argument("--streams", type=int, default=STREAMS)
     parser.add_argument("--leader", action="store_true", help="kill the leader")
     parser.add_argument("--data", type=Path)
     parser.add_argument("--plot", type=Path)
@@ -185,7 +219,9 @@ def main() -> None:
             tempfile.TemporaryDirectory(prefix="braid-", dir=options.data) as data,
             LocalCluster(options.nodes, directory=Path(data), voters=3) as cluster,
         ):
-            runs.append(asyncio.run(measure(cluster, leader_too=options.leader)))
+            leader = options.leader
+            run = asyncio.run(measure(cluster, options.streams, leader_too=leader))
+            runs.append(run)
     what = "primary and leader" if options.leader else "primary"
     if options.plot is not None:
         plot(runs[-1], options.plot, f"{what} killed, {options.nodes} nodes")
@@ -195,6 +231,7 @@ def main() -> None:
         "killed": what,
         "repetitions": options.repeat,
         "gaps": summary(runs),
+        "untouched": untouched(runs),
     }
     if options.timelines:
         result["timelines"] = [[asdict(line) for line in run] for run in runs]

@@ -23,7 +23,7 @@ ALLOWED = {
     "raft": {"bisect", "operator", "struct", "zlib"},
     "logstream": {"struct", "braidlog.wire.features", "braidlog.wire.messages"},
     "metarepo": {
-        "operator",
+        *{"math", "operator", "statistics"},
         *{"braidlog.faultlog", "braidlog.logstream", "braidlog.names"},
         *{"braidlog.raft", "braidlog.wire"},
     },

@@ -155,6 +155,9 @@ class MetadataMember:
                 (lambda node: leads.silent_ms(node, now))
                 if leads and judged
                 else lambda _: 0,
+                (lambda node: leads.slow_nodes.slow_ms(node, now))
+                if leads
+                else lambda _: 0,
             ),
             logs=self.repository.logs(
                 (lambda stream: leads.standing(stream, now))
@@ -192,7 +195,7 @@ class MetadataMember:
         if self.leader and not self.raft.core.suspected:
             self._missed = ()
         if self.leadership is not None:
-            self.leadership.liveness.called(self._now)
+            self.leadership.passed(self.repository, self._now)
         self._events += self._elections.tick(self._now)
         self._expire()
 
@@ -477,6 +480,8 @@ class MetadataMember:
             if not self._log(leads, cut):
                 collector.dropped(cut)
                 break
+        if successor := leads.successor(self.raft, self._now):
+            self.raft.transfer(successor)
         self._events += leads.take_events()
         for node, message in leads.take_messages():
             self._send(node, message)

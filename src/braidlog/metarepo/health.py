@@ -2,9 +2,9 @@
 
 A stream that takes no appends although nobody sealed it makes the cluster
 *unavailable*; one that has fewer replicas in sync than it should, or a node that does
-not answer, makes it *degraded*. A sealed stream is as somebody wanted it, but it may
-lack replicas like any other. Who the leader is, which nodes live and which replicas are
-in sync is what the metadata says: it should be that of the leader.
+not answer or is slow, makes it *degraded*. A sealed stream is as somebody wanted it,
+but it may lack replicas like any other. Who the leader is, which nodes live and which
+replicas are in sync is what the metadata says: it should be that of the leader.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ DEGRADED: Final = "degraded"
 UNAVAILABLE: Final = "unavailable"
 SEALED: Final = "sealed"
 STREAM_STATES: Final = (OK, DEGRADED, UNAVAILABLE, SEALED)
-NODE_STATES: Final = ("up", "down", "draining", "readmitting")
+NODE_STATES: Final = ("up", "down", "slow", "draining", "readmitting")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,8 +29,8 @@ class Reason:
     """One thing that is not as it should be."""
 
     what: str
-    """`no_leader`, `node_down`, `readmitting`, `unavailable`, `replicas_missing`,
-    `damaged` or `copying`."""
+    """`no_leader`, `node_down`, `node_slow`, `readmitting`, `unavailable`,
+    `replicas_missing`, `damaged` or `copying`."""
     fact: str
     """What is so; for people."""
     details: str = ""
@@ -49,7 +49,9 @@ def node_state(node: NodeInfo) -> str:
         return "readmitting"
     if not node.alive:
         return "down"
-    return "draining" if node.draining else "up"
+    if node.draining:
+        return "draining"
+    return "slow" if node.slow_ms else "up"
 
 
 def stream_state(log: LogInfo, stream: StreamInfo, alive: Mapping[int, bool]) -> str:
@@ -87,7 +89,7 @@ def health(metadata: Metadata) -> str:
     waits = any(stream_state(*each, alive) == UNAVAILABLE for each in placed)
     if not metadata.leader or waits:
         return UNAVAILABLE
-    down = any(node_state(node) == "down" for node in metadata.nodes)
+    down = any(node_state(node) in {"down", "slow"} for node in metadata.nodes)
     lacks = any(each[1].damaged or missing(*each, alive) for each in placed)
     return DEGRADED if down or lacks else OK
 
@@ -95,8 +97,9 @@ def health(metadata: Metadata) -> str:
 def reasons(metadata: Metadata) -> Iterator[Reason]:
     """Return why the cluster is not whole.
 
-    It is whole when a leader is known, every node answers, and every stream has all its
-    replicas in sync. A sealed stream is no trouble, and neither is a node that drains.
+    It is whole when a leader is known, every node answers in time, and every stream has
+    all its replicas in sync. A sealed stream is no trouble, and neither is a node that
+    drains.
     """
     if not metadata.leader:
         fact = "the metadata repository has no known leader"
@@ -109,6 +112,13 @@ def reasons(metadata: Metadata) -> Iterator[Reason]:
                 what="node_down" if state == "down" else state,
                 fact=f"node {node.node} is {state}",
                 for_ms=node.silent_ms,
+                nodes=(node.node,),
+            )
+        elif node.slow_ms:
+            yield Reason(
+                what="node_slow",
+                fact=f"node {node.node} is slow",
+                for_ms=node.slow_ms,
                 nodes=(node.node,),
             )
     alive = alive_nodes(metadata)

@@ -42,6 +42,8 @@ _SEGMENT_BYTES: Final = range(64 << 10, (2 << 30) + 1)
 _SEGMENTS_MIN: Final = 4
 _TABLES_MEMORY_MIN: Final = 1 << 20
 """Of these three the core says the same."""
+_SLOW_WINDOW_MS: Final = 250
+"""Nodes are judged in windows of that length."""
 _MAY_BE_NONE: Final = frozenset({"wal_ready_bytes", "scrub_bytes"})
 
 
@@ -95,11 +97,29 @@ class TimingSettings:
     """A host of tables that was dead for so long is replaced by another node."""
     scrub_ms: int = 7 * 24 * 3600 * 1000
     """Between the beginnings of passes that read everything that is on the disk."""
+    slow_ms: int = 10
+    """A replica that is durable so much later than the first one may be on a slow node;
+    0: no node is taken for slow."""
+    slow_after_ms: int = 2_000
+    """A node is slow when its replicas were late for so long."""
+    slow_back_ms: int = 10_000
+    """A slow node takes part again when it has been fast for so long."""
 
     def __post_init__(self) -> None:
         """Refuse times that cannot work together."""
-        if min(getattr(self, each.name) for each in fields(self)) < 1:
-            raise InvalidArgumentError("[timing] all times must be at least 1 ms")
+        times = {each.name: getattr(self, each.name) for each in fields(self)}
+        if min(each for name, each in times.items() if name != "slow_ms") < 1:
+            raise InvalidArgumentError(
+                "[timing] all times but slow_ms must be at least 1 ms"
+            )
+        if self.slow_ms < 0:
+            msg = f"[timing] slow_ms = {self.slow_ms} must be at least 0"
+            raise InvalidArgumentError(msg)
+        if min(self.slow_after_ms, self.slow_back_ms) < _SLOW_WINDOW_MS:
+            raise InvalidArgumentError(
+                "[timing] slow_after_ms and slow_back_ms must be at least "
+                f"{_SLOW_WINDOW_MS}"
+            )
         if self.failure_ms < 2 * self.heartbeat_ms:
             raise InvalidArgumentError(
                 f"[timing] failure_ms = {self.failure_ms} must be at least twice "

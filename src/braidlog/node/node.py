@@ -28,11 +28,12 @@ from braidlog.node.leader.registration import Registration
 from braidlog.node.leader.replica_offer import ReplicaOffer
 from braidlog.node.leader.reporting import Reporting
 from braidlog.node.leader.retention import Retention
+from braidlog.node.leader.sync_times import SyncTimes
 from braidlog.node.metrics.latency import Durable
 from braidlog.node.metrics.status import NodeStatus, Observed
 from braidlog.node.observer import Observer
 from braidlog.node.peers.directory import Directory
-from braidlog.node.peers.identity import begin_incarnation
+from braidlog.node.peers.identity import begin_incarnation, write_again
 from braidlog.node.peers.links import LinkSettings, Peers
 from braidlog.node.peers.peer_identity import PeerIdentity
 from braidlog.node.readiness import Readiness
@@ -101,11 +102,12 @@ class ClusterNode:
         shares: ShareBounds | None = None,
         files_max: int = 0,
         tables: TableWork | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Load what the store has; nothing runs before `start`.
 
         ``files_max`` is how many files may be open, 0: what the system says. Without
-        ``tables`` the node keeps none, and says so in its reports.
+        ``tables`` the node keeps none, and says so. ``clock`` measures syncs.
         """
         self.config = config
         self.id = config.node.id
@@ -132,6 +134,7 @@ class ClusterNode:
         self._route = RepositoryRoute(self.id, self.peers, self.directory)
         self.replicas = self._make_replicas()
         self._durable = Durable(self.replicas.latencies.sync)
+        self._sync_times = self._make_sync_times(clock)
         self._route.member = self._open_member()
         end_groups(store, before=self._era)
         self.peer_identity.repository = lambda: (
@@ -148,15 +151,13 @@ class ClusterNode:
         self._retention = Retention(
             config, self.replicas.primaries, self.wall_clock, execute
         )
-        life = f"{self.id} {self.incarnation}"
-        self._scrub = Scrub(config, store, self.replicas, life, self._mend_group)
+        self._scrub = self._make_scrub()
         self.sessions: Sessions = self._make_sessions(
             authorize,
             challenger,
             places(config.limits.connections_max, files_max),
             Shares(shares),
         )
-
         self._readiness = Readiness(
             self._route, self._registration, self.peer_identity, self.failed, self.now
         )
@@ -214,6 +215,7 @@ class ClusterNode:
             stored=self.replicas.reports,
             says=self.says,
             features=self._features,
+            syncs=lambda: self._sync_times.said,
         )
 
     def _make_tables(self, work: TableWork) -> Tables:
@@ -264,6 +266,15 @@ class ClusterNode:
             self._outbox,
             shares=shares,
         )
+
+    def _make_sync_times(self, clock: Callable[[], float]) -> SyncTimes:
+        # Half of what a lag has to be: the bound by which a slow node is fast again.
+        least = self.config.timing.slow_ms / 2000
+        return SyncTimes(self._probe_disk, least, clock)
+
+    def _make_scrub(self) -> Scrub:
+        life = f"{self.id} {self.incarnation}"
+        return Scrub(self.config, self._store, self.replicas, life, self._mend_group)
 
     def _make_observer(self) -> Observer:
         return Observer(
@@ -529,6 +540,7 @@ class ClusterNode:
         self.replicas.tick(now)
         if self.member is not None:
             self.member.group.tick(now)
+        self._sync_times.tick()
         self._reporting.tick(now)
         self._retention.tick(now)
         self._scrub.tick(now)
@@ -545,9 +557,14 @@ class ClusterNode:
     def _note_durable(self) -> None:
         durable = self._store.durable()
         self._durable.synced(durable)
+        self._sync_times.synced(durable)
         self.replicas.synced(durable)
         if self.member is not None:
             self.member.synced(durable)
+
+    def _probe_disk(self) -> None:
+        with contextlib.suppress(LogError):  # Who has to write hears of it, and acts.
+            write_again(self._store)
 
     # --- what goes out
 
@@ -569,7 +586,9 @@ class ClusterNode:
         self._outbox.flush()
         self.peer_identity.look(self._era)
         with contextlib.suppress(LogError):  # Who writes next hears of it, and acts.
-            self._durable.wrote(self._store.ticket())
+            ticket = self._store.ticket()
+            self._durable.wrote(ticket)
+            self._sync_times.wrote(ticket, self._store.hurries)
         self.requests.answers.look()
         if self.tables is not None:
             self.tables.look()

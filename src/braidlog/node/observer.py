@@ -107,6 +107,7 @@ class Observer:
             status=self.status(now),
             metadata=leading.metadata(judged=True) if leading is not None else None,
             copying=leading.copying() if leading is not None else {},
+            answer_times=leading.answer_times() if leading is not None else {},
             cuts_in_flight=member.cuts_in_flight if member is not None else 0,
             latencies={name: each.copy() for name, each in measured.items()},
             now=self._store.clock(),

@@ -66,14 +66,17 @@ class NodeServer:
         shares: ShareBounds | None = None,
         files_max: int = 0,
         tables: TableWork | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Take the settings; a store, syncer and ring other than those of the disk.
 
         With a store and without a ring the node keeps no fault log. ``shares`` and
         ``files_max`` bound what connections get, where the usual ones are too large to
         be reached. ``tables`` is what tables are kept with; None: the native engine
-        in the directory or, where another store is given, there are none.
+        in the directory or, where another store is given, there are none. ``clock``
+        measures how long syncs take.
         """
+        self._clock = clock
         self._config = config
         self._store = store
         self._syncer = syncer
@@ -128,6 +131,7 @@ class NodeServer:
                 shares=self._shares,
                 files_max=self._files_max,
                 tables=self._tables or self._open_tables(),
+                clock=self._clock,
             )
         stack.push_async_callback(self.node.close_faults)
         stack.push_async_callback(self.node.close_tables)

@@ -117,9 +117,12 @@ class NodeStore:
         self._store, self.report = self._backend.store, self._backend.report
         self._native = self._store.replicas()
         self._hurried = 0
+        self.hurries = 0
+        """How often something was written for whose sync somebody waits."""
 
     def _hurry(self, size: int) -> None:
         self._hurried += size + 1
+        self.hurries += 1
 
     def take_hurried(self) -> int:
         """Return about how many bytes somebody waits for; they are forgotten here.

@@ -254,6 +254,8 @@ class NodeInfo(Value, frozen=True, array_like=True):
     """How long ago a node that is not alive was heard last; 0: not known."""
     features: Number = 0
     """`Feature`s that it knows; 0 of an earlier version."""
+    slow_ms: Number = 0
+    """For how long it has been slow, as the leader knows; 0: it is not."""
 
 
 class StreamInfo(Value, frozen=True, array_like=True):
@@ -581,6 +583,10 @@ class Report(Message, frozen=True, array_like=True):
     streams: tuple[StreamReport, ...]
     features: Number = 0
     """`Feature`s that the node knows: what earlier versions do not."""
+    sync_us: Number = 0
+    """How long its syncs take, of three in four at least; 0: not known, or not full."""
+    usual_us: Number = 0
+    """How long they usually take; 0: not known."""
 
 
 class Commit(Message, frozen=True, array_like=True):

@@ -104,6 +104,8 @@ class FakeCluster:
         self.leaderless = False
         self.silent_ms = 0
         """For how long dead nodes have been silent."""
+        self.slow_ms: dict[int, int] = {}
+        """For how long nodes have been slow."""
         self.draining: set[int] = set()
         self.voters = set(self.nodes)
         self.index = 1
@@ -315,6 +317,7 @@ class FakeCluster:
                     draining=n in self.draining,
                     silent_ms=self.silent_ms if n in self.dead else 0,
                     features=self.features.get(n, FEATURES),
+                    slow_ms=self.slow_ms.get(n, 0),
                 )
                 for n, address in self.nodes.items()
             ),

@@ -47,7 +47,11 @@ def log(name: str = "orders", *streams: StreamInfo) -> LogInfo:
 
 
 def metadata(
-    *logs: LogInfo, down: Sequence[int] = (), silent_ms: int = 0, leader: int = 1
+    *logs: LogInfo,
+    down: Sequence[int] = (),
+    slow: Sequence[int] = (),
+    silent_ms: int = 0,
+    leader: int = 1,
 ) -> Metadata:
     nodes = tuple(
         NodeInfo(
@@ -56,6 +60,7 @@ def metadata(
             alive=number not in down,
             voter=True,
             silent_ms=silent_ms if number in down else 0,
+            slow_ms=7_000 if number in slow else 0,
         )
         for number in (1, 2, 3)
     )
@@ -98,6 +103,7 @@ def observed(**changes: Any) -> Observed:
     histogram.observe(0.003)
     fields: dict[str, Any] = {
         "status": status(), "metadata": metadata(), "copying": {}, "cuts_in_flight": 1,
+        "answer_times": {},
         "latencies": dict.fromkeys(("append", "sync", "cut", "read"), histogram),
         "now": int(NOW_S * 1e6), "directory": "/",
     }  # fmt: skip

@@ -36,7 +36,7 @@ STREAM = m.StreamInfo(
     "node 2 is lost",
 )
 INFO = m.LogInfo(LOG, "orders", (STREAM,), 9, 40, 1, 2, 1, b"o", 1_700_000_000_000_000)
-NODE = m.NodeInfo(1, "localhost:7400", True, True, False, LOG, True, 1500, 2)
+NODE = m.NodeInfo(1, "localhost:7400", True, True, False, LOG, True, 1500, 2, 700)
 INDEX = IndexInfo(LOG, "city", b"json:/city", IndexStatus.BUILDING, "why")
 TABLE = TableInfo(
     LOG, "stock", LOG, LOG, 3, 1_700_000_000_000_000, 2, b"o", (INDEX,), (1, 2), (1,)
@@ -94,7 +94,10 @@ EXAMPLES: list[tuple[Message, bytes]] = [
     (m.Replicate(3, 2, 1, (2, 3)), b"aabbb"),
     (m.Fetch(3, 2, 11, 1, 4096, False), b""),
     (m.Entries(3, 2, 11, 1, (2, 3), (RUN,), 9, 40, 4, 6), b"aabbb"),
-    (m.Report(1, 2, 3, True, (m.StreamReport(3, 2, 9, 4, 6, 1),)), b""),
+    (
+        m.Report(1, 2, 3, True, (m.StreamReport(3, 2, 9, 4, 6, 1),), 2, 900, 800),
+        b"",
+    ),
     (m.Commit((CUT,)), b""),
     (m.Configure(8, (CONFIG,), (4,)), b""),
     (m.Faults(1, 4, (1, 2, 3), (2,), True), b""),

@@ -172,6 +172,35 @@ def test_what_nodes_without_features_say_is_read(kind: str) -> None:
     assert [each.features for each in nested] == [0]
 
 
+OF_NODES_THAT_SAY_NOTHING_OF_SYNCS = {
+    "Metadata": (
+        "00010000c9e6e426150000000700000000010000970701a474657374919901ae6c6f63616c68"
+        "6f73743a37343030c3c3c2c410000102030405060708090a0b0c0d0e0fc3cd05dc02919ac410"
+        "000102030405060708090a0b0c0d0e0fa66f7264657273919b03020292010291030491019102"
+        "cd05dc920203ae6e6f64652032206973206c6f73740928010201c4016fcf00060a24181e4000"
+        "919bc410000102030405060708090a0b0c0d0e0fa573746f636bc41000010203040506070809"
+        "0a0b0c0d0e0fc410000102030405060708090a0b0c0d0e0f03cf00060a24181e400002c4016f"
+        "9195c410000102030405060708090a0b0c0d0e0fa463697479c40a6a736f6e3a2f6369747901"
+        "a37768799201029101c2"
+    ),
+    "Report": (
+        "0f0000007f0c5b9124000000070000000f00000096010203c39197030209040601c200"
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", OF_NODES_THAT_SAY_NOTHING_OF_SYNCS)
+def test_what_nodes_say_that_measure_no_syncs_is_read(kind: str) -> None:
+    data = bytes.fromhex(OF_NODES_THAT_SAY_NOTHING_OF_SYNCS[kind])
+    (frame,) = feed(conn(), data)
+    read = decode(frame.kind, frame.head, frame.payload)
+    if isinstance(read, Report):
+        assert (read.sync_us, read.usual_us) == (0, 0)
+    else:
+        assert isinstance(read, Metadata)
+        assert [each.slow_ms for each in read.nodes] == [0]
+
+
 def test_nothing_was_taken_away() -> None:
     assert list(stored()) == [name(message) for message, _ in EXAMPLES]
 

@@ -23,7 +23,15 @@ PROFILES: Final[Mapping[str, Settings]] = {
     # A quarter of a file bounds a batch: records of less than 4 MiB.
     "small": {"limits": {"segment_bytes": 16 << 20, "wal_bytes_max": 1 << 30}},
     # Six times the defaults of `braidlog.node.config.TimingSettings`.
-    "patient": {"timing": {"heartbeat_ms": 600, "failure_ms": 3_000, "tick_ms": 300}},
+    "patient": {
+        "timing": {
+            "heartbeat_ms": 600,
+            "failure_ms": 3_000,
+            "tick_ms": 300,
+            "slow_ms": 60,
+            "slow_after_ms": 12_000,
+        }
+    },
 }
 
 _DECIDED: Final = ("node", "cluster")

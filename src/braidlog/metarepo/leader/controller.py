@@ -15,6 +15,10 @@ A replica that is damaged serves what it can read, and is replaced as a drained 
 it goes when another one has everything. It begins anew where it is only if there is no
 other node for it, and enough whole ones go on.
 
+A replica on a slow node (`braidlog.metarepo.leader.slowness`) leaves at once if enough
+others remain, and goes on as a learner; otherwise it is replaced as a drained one is.
+It becomes a replica again when its node is fast.
+
 *Invariants.* One change of a stream is under way at a time. What a replica does to a
 stream again and again while its process lives is spaced out, more each time, so that
 nothing flaps for ever. The first time after each start of a node is not: a restart that
@@ -105,15 +109,29 @@ class Controller:
         dead: Callable[[int], bool],
         now: float,
         pending: Collection[int] = (),
+        *,
+        slow: Collection[int] = (),
+        unfit: Collection[int] = (),
     ) -> list[Command]:
-        """Return commands for streams that have none under way."""
+        """Return commands for streams that have none under way.
+
+        Streams go on without nodes that are ``slow``; the ``unfit`` join none.
+        """
         for gone in self._watches.keys() - state.streams.keys():
             del self._watches[gone]
         self._now = now
         for gone in self._reasons.keys() - state.streams.keys():
             del self._reasons[gone]
         settings = self._settings
-        survey = Survey(state, collector, dead, now, settings.enter_timeout)
+        survey = Survey(
+            state,
+            collector,
+            dead,
+            now,
+            settings.enter_timeout,
+            slow=slow,
+            unfit=unfit,
+        )
         trouble, repair = StreamTrouble(survey), Repair(survey, settings.lag_max)
         commands: list[Command] = []
         self.calm = not pending

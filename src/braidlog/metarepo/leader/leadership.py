@@ -36,6 +36,7 @@ from braidlog.metarepo.leader.liveness import Liveness
 from braidlog.metarepo.leader.publisher import Publisher
 from braidlog.metarepo.leader.registration import registrations_due
 from braidlog.metarepo.leader.settings import GroupSettings
+from braidlog.metarepo.leader.slow_nodes import SlowNodes
 from braidlog.metarepo.leader.voters import next_change
 from braidlog.metarepo.machine import tables
 from braidlog.metarepo.machine.logs import require_shape
@@ -60,6 +61,8 @@ from braidlog.wire.tables import CreateTable, TableChange
 
 LOOK_SECONDS: Final = 0.1
 """Between looks at all nodes and streams, if nothing happens."""
+YIELD_SECONDS: Final = 2.0
+"""Between attempts to give the lead away."""
 
 _OF_STREAM = (
     commands.Reconfigure,
@@ -94,6 +97,7 @@ class Leadership:
         self.fault_recording = FaultRecording()
         self._room = StateBudget(settings.state_bytes_max)
         self._fault_logs = settings.fault_logs
+        self.slow_nodes = SlowNodes(settings.slowness, settings.tick, now)
         self._controller = Controller(settings.controller)
         self._hosting = Hosting(settings.host_patience)
         self._placing: set[int] = set()
@@ -117,6 +121,7 @@ class Leadership:
         self._awaited: set[int] = set()
         """Nodes that registered in this term and have not reported yet."""
         self._events: list[Event] = []
+        self._yielded = now - YIELD_SECONDS
 
     def dead(self, node: int, now: float) -> bool:
         """Tell whether a node is taken for dead."""
@@ -159,8 +164,17 @@ class Leadership:
         if not self.collector.take(report):
             return
         self.liveness.heard(report.node, now)
+        self.slow_nodes.heard(repository.state, self.collector, report, now)
         if self.ready:
             self._messages += self.publisher.reported(repository, report, now)
+
+    def passed(self, repository: Repository, now: float) -> None:
+        """Let time pass."""
+        self.liveness.called(now)
+        state = repository.state
+        if self.slow_nodes.passed(state, lambda n: self.liveness.alive(n, now), now):
+            self._stirred = True
+        self._events += self.slow_nodes.take_events()
 
     def stirred_by_reports(self, repository: Repository) -> bool:
         """Tell whether something follows from the reports that came."""
@@ -323,6 +337,10 @@ class Leadership:
             for node in state.nodes
             if node not in listed and self.liveness.alive(node, now)
         ]
+        fast = [node for node in alive if node not in self.slow_nodes.slow]
+        if len(fast) >= command.min_replicas:
+            # It gets its other replicas when they are fast again.
+            alive = fast
         placement = place(
             state, alive, command.streams, command.replication, command.min_replicas
         )
@@ -441,6 +459,7 @@ class Leadership:
         known = set(repository.state.nodes)
         self.liveness.forget(known)
         self.collector.forget_nodes(known)
+        self.slow_nodes.forget(known)
         state = repository.state
         if state.faults is not None and state.faults.awaited:
             return []
@@ -452,7 +471,13 @@ class Leadership:
         if not quiet:
             self._tell_of_nodes(state, dead, now)
             repairs = self._controller.decide(
-                state, self.collector, dead.__contains__, now, self.changing
+                state,
+                self.collector,
+                dead.__contains__,
+                now,
+                self.changing,
+                slow=self.slow_nodes.slow,
+                unfit=self.slow_nodes.unfit(now),
             )
             self._events += self._controller.take_events()
             if not self._placing:
@@ -475,6 +500,30 @@ class Leadership:
         except (ChangeRefusedError, TransferringError, NotLeaderError):
             # It is computed anew at the next look.
             return
+
+    def successor(self, raft: RaftNode, now: float) -> int:
+        """Return the voter that should lead in place of this node; 0: it goes on.
+
+        Every cut waits for the disk of the leader, so one that is slow lets another
+        lead, when the streams that go on without it do.
+        """
+        core, slow = raft.core, self.slow_nodes
+        waits = self._changing or now - self._yielded < YIELD_SECONDS
+        if core.id not in slow.slow or waits:
+            return 0
+        unfit = slow.unfit(now)
+        able = [
+            node
+            for node in core.membership.voters
+            if node not in unfit and node in core.progress and not self.dead(node, now)
+        ]
+        if not able:
+            return 0
+        self._yielded = now
+        best = max(able, key=lambda node: (core.progress[node].match, -node))
+        text = f"this node is slow, so node {best} is to lead the metadata repository"
+        self._events.append(Event("lead_given_away", text, {"leader": best}))
+        return best
 
     def registrations(self, repository: Repository) -> list[Command]:
         """Return what brings the features of the nodes up to what they report."""

@@ -30,7 +30,9 @@ class Repair:
     def urgent(self, view: StreamView) -> Command | None:
         """Return what keeps a stream going, or None if it goes or cannot."""
         stream = view.stream
-        if not view.bad or view.unknown:
+        if not view.bad:
+            return self._without_slow(view)
+        if view.unknown:
             # What is not known yet may be good: an epoch without it would cost a copy.
             return None
         if self._survey.lacks_listing(stream):
@@ -42,6 +44,23 @@ class Repair:
             if len(members) >= fewest and self._hold_all(view, members):
                 return self._epoch(view, members)
         return self._made_up(view, fewest)
+
+    def _without_slow(self, view: StreamView) -> Command | None:
+        """Let a stream go on without its slow replicas, if the others suffice.
+
+        They go on as learners: what they have is not copied anew when they are fast
+        again.
+        """
+        slow = self._survey.slow & set(view.good)
+        if not slow or view.unknown:
+            return None
+        fast = [node for node in view.entered if node not in slow]
+        whole = [n for n in fast if not self._survey.is_damaged(view.stream, n)]
+        # Whoever has not entered yet may not have what the slow ones have.
+        enough = len(whole) >= fewest_replicas(self._survey.state, view.stream)
+        if not enough or not self._hold_all(view, whole):
+            return None
+        return self._epoch(view, [n for n in view.good if n not in slow])
 
     def _made_up(self, view: StreamView, fewest: int) -> Command | None:
         """Let learners make up the number, or see that they have whom to learn from.
@@ -76,7 +95,8 @@ class Repair:
         stream = view.stream
         first = self._primary(view, members)
         kept = [node for node in (*stream.replicas, *learned) if node in members]
-        waiting = {*stream.learners, *view.back, *view.slow} - set(members)
+        slow = self._survey.slow & set(view.good)
+        waiting = {*stream.learners, *view.back, *view.late, *slow} - set(members)
         waiting -= {
             node for node in self._survey.dead if not self._awaited(stream, node)
         }
@@ -171,11 +191,14 @@ class Repair:
         whole = [n for n in stream.replicas if not self._survey.is_damaged(stream, n)]
         lacking = self._lag_max if whole else 0
         for node in stream.learners:
-            if not self._learned(stream, node, lacking=lacking):
+            done = self._learned(stream, node, lacking=lacking)
+            if not done and node not in self._survey.slow:
                 continue
             if len(self._survey.staying(stream)) >= wanted:
                 # Somebody else was faster, or fewer replicas are wanted by now.
                 return DropLearner(stream.stream, node)
+            if not done or node in self._survey.unfit:
+                continue
             return self._epoch(view, self._without_leaving(stream, node), (node,))
         return None
 
@@ -219,7 +242,8 @@ class Repair:
 
     def _grow(self, stream: StreamState) -> Command | None:
         wanted = self._survey.state.logs[stream.log].replication
-        if len(self._survey.staying(stream)) + len(stream.learners) >= wanted:
+        learners = [each for each in stream.learners if each not in self._survey.slow]
+        if len(self._survey.staying(stream)) + len(learners) >= wanted:
             # Learners count as if they were done: one copy is made, not one each look.
             return None
         return self._learn(stream)
@@ -254,6 +278,8 @@ class Repair:
 
     def _can_take(self, stream: StreamState, node: int) -> bool:
         if node in self._survey.dead or self._survey.state.nodes[node].draining:
+            return False
+        if node in self._survey.unfit:
             return False
         if node in stream.replicas or node in stream.learners:
             return False

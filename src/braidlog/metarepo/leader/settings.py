@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from braidlog.metarepo.leader.controller import ControllerSettings
 from braidlog.metarepo.leader.liveness import LivenessSettings
 from braidlog.metarepo.leader.publisher import PublisherSettings
+from braidlog.metarepo.leader.slowness import SlownessSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,3 +36,4 @@ class GroupSettings:
     liveness: LivenessSettings = field(default_factory=LivenessSettings)
     controller: ControllerSettings = field(default_factory=ControllerSettings)
     publisher: PublisherSettings = field(default_factory=PublisherSettings)
+    slowness: SlownessSettings = field(default_factory=SlownessSettings)

@@ -47,17 +47,19 @@ class StreamTrouble:
             found.append(
                 f"it is being moved from node {stream.move[0]} to node {stream.move[1]}"
             )
-        for node in stream.learners:
-            lost = node in self._survey.dead
-            found.append(
-                f"node {node}{' is lost, it was to copy' if lost else ' copies'} it"
-            )
+        found += [self._learner(node) for node in stream.learners]
         if all(self._survey.is_damaged(stream, node) for node in stream.replicas):
             found.append(
                 "every replica is damaged: add a node that copies the intact "
                 "records from all of them"
             )
         return ", ".join(filter(None, found))
+
+    def _learner(self, node: int) -> str:
+        if node in self._survey.dead:
+            return f"node {node} is lost, it was to copy it"
+        slow = " and is slow" if node in self._survey.slow else ""
+        return f"node {node} copies it{slow}"
 
     def _trouble(self, view: StreamView, node: int) -> str:
         stream = view.stream
@@ -67,7 +69,7 @@ class StreamTrouble:
             return f"node {node} is down"
         if node in view.back:
             return f"node {node} was restarted"
-        if node in view.slow:
+        if node in view.late:
             return f"node {node} has not entered epoch {stream.epoch} yet"
         if report is not None and report.state in BROKEN:
             return f"the replica on node {node} failed"
@@ -75,7 +77,7 @@ class StreamTrouble:
             return f"the replica on node {node} is damaged"
         if known is None or known.draining:
             return f"node {node} is being drained"
-        return ""
+        return f"node {node} is slow" if node in self._survey.slow else ""
 
     def reason(self, view: StreamView, command: Command) -> str:
         """Return why a command is decided, in words."""
@@ -84,6 +86,8 @@ class StreamTrouble:
         if isinstance(command, DropLearner):
             if command.node in self._survey.dead:
                 return f"node {command.node} is down"
+            if command.node in self._survey.slow:
+                return f"node {command.node} is slow, and others have everything"
             known = self._survey.state.nodes.get(command.node)
             drained = known is None or known.draining
             return (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Final
 
@@ -23,7 +23,7 @@ class StreamView:
     entered: tuple[int, ...]
     back: tuple[int, ...]
     """Restarted replicas on live nodes, which need a new epoch."""
-    slow: tuple[int, ...]
+    late: tuple[int, ...]
     """Replicas on live nodes that did not enter the epoch in time."""
     unknown: tuple[int, ...]
 
@@ -43,11 +43,19 @@ class Survey:
         dead: Callable[[int], bool],
         now: float,
         enter_timeout: float,
+        *,
+        slow: Collection[int] = (),
+        unfit: Collection[int] = (),
     ) -> None:
-        """Look now; a replica has ``enter_timeout`` seconds to enter an epoch."""
+        """Look now; a replica has ``enter_timeout`` seconds to enter an epoch.
+
+        Nodes that are ``slow`` leave where they can, the ``unfit`` join nowhere.
+        """
         self.state = state
         self.collector = collector
         self.dead = {node for node in state.nodes if dead(node)}
+        self.slow = frozenset(slow) - self.dead
+        self.unfit = self.slow.union(unfit)
         self._now = now
         self._enter_timeout = enter_timeout
 
@@ -66,7 +74,7 @@ class Survey:
         late = self._now - since >= self._enter_timeout
         good: list[int] = []
         back: list[int] = []
-        slow: list[int] = []
+        overdue: list[int] = []
         unknown: list[int] = []
         for node in stream.replicas:
             report = self.report(node, stream)
@@ -74,16 +82,16 @@ class Survey:
                 continue  # Bad: it is in none of these.
             if report is None:
                 # A new leader has heard of nobody yet. Who lives reports at once.
-                (slow if late else unknown).append(node)
+                (overdue if late else unknown).append(node)
             elif report.state == ReplicaState.STARTING and report.epoch >= stream.epoch:
                 # It forgot what it did behind the last sync, and serves in no epoch
                 # that it was in before.
                 back.append(node)
             elif report.state not in BROKEN:
                 # It is on its way into the epoch, for which it has a time.
-                (good if node in entered or not late else slow).append(node)
+                (good if node in entered or not late else overdue).append(node)
         return StreamView(
-            stream, tuple(good), entered, tuple(back), tuple(slow), tuple(unknown)
+            stream, tuple(good), entered, tuple(back), tuple(overdue), tuple(unknown)
         )
 
     def is_leaving(self, stream: StreamState, node: int) -> bool:
@@ -91,8 +99,10 @@ class Survey:
         known = self.state.nodes.get(node)
         moved = stream.move is not None and stream.move[0] == node
         drained = moved or known is None or known.draining
-        # Nobody can learn from the only one what it has lost.
-        return drained or (len(stream.replicas) > 1 and self.is_damaged(stream, node))
+        # Nobody can learn from the only one what it has lost, and nothing is measured
+        # of one that has no others beside it.
+        worse = node in self.slow or self.is_damaged(stream, node)
+        return drained or (len(stream.replicas) > 1 and worse)
 
     def staying(self, stream: StreamState) -> list[int]:
         """Return the replicas that do not leave."""

@@ -190,9 +190,10 @@ class Repository:
         alive: Callable[[int], bool],
         voters: frozenset[int],
         silent_ms: Callable[[int], int],
+        slow_ms: Callable[[int], int] = lambda _: 0,
     ) -> tuple[NodeInfo, ...]:
         """Return the nodes as clients see them."""
-        return views.nodes(self.state, alive, voters, silent_ms)
+        return views.nodes(self.state, alive, voters, silent_ms, slow_ms)
 
     def logs(self, judge: views.Judge) -> tuple[LogInfo, ...]:
         """Return the logs as clients see them."""

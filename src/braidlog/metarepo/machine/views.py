@@ -74,6 +74,7 @@ def nodes(
     alive: Callable[[int], bool],
     voters: frozenset[int],
     silent_ms: Callable[[int], int],
+    slow_ms: Callable[[int], int] = lambda _: 0,
 ) -> tuple[NodeInfo, ...]:
     """Return the nodes as clients see them."""
     return tuple(
@@ -87,6 +88,7 @@ def nodes(
             readmitting=each.readmitting,
             silent_ms=silent_ms(each.node),
             features=each.features,
+            slow_ms=slow_ms(each.node),
         )
         for each in state.nodes.values()
     )

@@ -33,12 +33,15 @@ class Reporting:
         stored: Callable[[], tuple[StreamReport, ...]],
         says: Callable[[], Recorded | None],
         features: Feature = FEATURES,
+        syncs: Callable[[], tuple[int, int]] = lambda: (0, 0),
     ) -> None:
         """Begin with the first.
 
         ``stored`` gives the report of every replica, ``says`` what the fault log has,
-        ``features`` are what the node knows.
+        ``features`` are what the node knows, ``syncs`` gives how long syncs take and
+        usually take, in microseconds.
         """
+        self._syncs = syncs
         self._node = config.node.id
         self._heartbeat_s = config.timing.heartbeat_ms / 1000
         self._incarnation = incarnation
@@ -90,6 +93,13 @@ class Reporting:
 
     def _make(self, streams: tuple[StreamReport, ...], *, full: bool) -> Report:
         self._number += 1
+        syncs = self._syncs() if full else (0, 0)
         return Report(
-            self._node, self._incarnation, self._number, full, streams, self._features
+            self._node,
+            self._incarnation,
+            self._number,
+            full,
+            streams,
+            self._features,
+            *syncs,
         )

@@ -124,6 +124,9 @@ class Observed:
     """As the leader of the repository knows it; None elsewhere."""
     copying: dict[int, int]
     """Records that nodes have to copy before they are in sync; empty elsewhere."""
+    answer_times: dict[int, float]
+    """Seconds that nodes took to make records durable, as the leader saw them last;
+    empty elsewhere."""
     cuts_in_flight: int
     latencies: dict[str, Histogram]
     now: int

@@ -266,6 +266,16 @@ def _of_cluster(seen: Observed, metadata: Metadata) -> Iterator[Metric]:
         ["peer"],
         [({"peer": str(n.node)}, seen.now / 1e6 - n.silent_ms / 1e3) for n in down],
     )
+    slow = [each for each in metadata.nodes if each.slow_ms]
+    yield _gauges(
+        "cluster_node_slow_since_timestamp_seconds",
+        "Time at which a node was found slow that still is.",
+        ["peer"],
+        [({"peer": str(n.node)}, seen.now / 1e6 - n.slow_ms / 1e3) for n in slow],
+    )
+    text = "Time that a node took to make records durable, in the last window."
+    times = [({"peer": str(n)}, each) for n, each in seen.answer_times.items()]
+    yield _gauges("cluster_node_answer_seconds", text, ["peer"], times)
     states = Counter(dict.fromkeys(health.STREAM_STATES, 0))
     troubled: Counter[str] = Counter()
     missing: Counter[str] = Counter()

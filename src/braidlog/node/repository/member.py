@@ -11,6 +11,7 @@ from typing import Final, TypeAlias
 from braidlog.metarepo.group import MetadataMember
 from braidlog.metarepo.leader.liveness import LivenessSettings
 from braidlog.metarepo.leader.settings import GroupSettings
+from braidlog.metarepo.leader.slowness import SlownessSettings
 from braidlog.metarepo.pending import Answer
 from braidlog.node.config import NodeConfig
 from braidlog.node.metrics.event_log import tell
@@ -284,6 +285,11 @@ class RepositoryMember:
             return {}
         return leads.collector.copying(self.group.repository.state)
 
+    def answer_times(self) -> dict[int, float]:
+        """Return how long nodes took to answer, in seconds, as the leader knows."""
+        leads = self.group.leadership
+        return leads.slow_nodes.answers() if leads is not None else {}
+
     @property
     def cuts_in_flight(self) -> int:
         """Return how many cuts are on their way through Raft."""
@@ -301,6 +307,11 @@ def _settings(config: NodeConfig, number: int, *, fault_logs: bool) -> GroupSett
         state_bytes_max=config.limits.state_bytes_max,
         host_patience=timing.table_repair_ms / 1000,
         liveness=LivenessSettings(failure_timeout=timing.failure_ms / 1000),
+        slowness=SlownessSettings(
+            floor=timing.slow_ms / 1000,
+            enter=timing.slow_after_ms / 1000,
+            leave=timing.slow_back_ms / 1000,
+        ),
     )
 
 

@@ -62,6 +62,16 @@ def test_health(orders: ClusterCli) -> None:
     assert judged() == ("ok", ["sealed", "ok"])
 
 
+def test_status_names_slow_nodes(orders: ClusterCli) -> None:
+    orders.fake.slow_ms[2] = 30_000
+    [said] = orders.json("cluster", "status", "--check", code=8)
+    assert said["health"] == "degraded"
+    [why] = said["why"]
+    assert (why["what"], why["nodes"], why["seconds"]) == ("node_slow", [2], 30)
+    assert [node["state"] for node in said["nodes"]] == ["up", "slow", "up"]
+    assert "node 2 is slow" in orders.run("cluster", "status").stdout
+
+
 def test_status_says_why_and_since_when(orders: ClusterCli) -> None:
     [well] = orders.json("cluster", "status", "--check")
     assert (well["health"], well["why"], well["since"]) == ("ok", [], None)

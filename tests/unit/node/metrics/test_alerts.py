@@ -97,6 +97,7 @@ CASES: dict[str, tuple[World, set[str]]] = {
     "no leader": (without_leader(), {"BraidlogNoLeader", "BraidlogNotReady"}),
     "node down": (world(metadata=metadata(log("x", stream(replicas=(1, 2), learners=(),
         in_sync=(1, 2))), down=[3])), {"BraidlogNodeDown", "BraidlogReplicasMissing"}),
+    "node slow": (world(metadata=metadata(slow=[2])), {"BraidlogNodeSlow"}),
     "waits": (world(metadata=metadata(log("x", stream(in_sync=(1, 2))), down=[3])),
         {"BraidlogNodeDown", "BraidlogReplicasMissing", "BraidlogStreamsUnavailable"}),
     "no primary": (world(metadata=metadata(log("x", stream(replicas=(3, 1, 2),

@@ -77,6 +77,16 @@ def test_what_is_lacking_and_since_when() -> None:
     assert found['braidlog_cluster_node_lag_records{peer="1"}'] == 70
 
 
+def test_which_nodes_are_slow() -> None:
+    times = {1: 0.001, 2: 0.021}
+    found = series(observed(metadata=metadata(slow=[2]), answer_times=times))
+    assert found['braidlog_cluster_nodes{state="slow"}'] == 1
+    assert found['braidlog_cluster_nodes{state="up"}'] == 2
+    since = f'braidlog_cluster_node_slow_since_{SECONDS}{{peer="2"}}'
+    assert found[since] == NOW_S - 7
+    assert found['braidlog_cluster_node_answer_seconds{peer="2"}'] == 0.021
+
+
 def test_only_the_leader_speaks_for_the_cluster() -> None:
     found = series(observed(metadata=None, status=status(leader=0, group=None)))
     assert [name for name in found if "cluster_" in name] == []

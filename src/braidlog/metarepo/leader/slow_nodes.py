@@ -1,0 +1,91 @@
+"""What the leader sees of slow nodes: reports in, verdicts out, window by window."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Final
+
+from braidlog.metarepo.events import Event
+from braidlog.metarepo.leader.answers import AnswerTimes
+from braidlog.metarepo.leader.collector import Collector
+from braidlog.metarepo.leader.slowness import Said, Slowness, SlownessSettings
+from braidlog.metarepo.machine.state import State
+from braidlog.wire.messages import Report
+
+__all__ = ["SlowNodes"]
+
+_LATE_SHARE: Final = 0.25
+"""Of a window, for which the leader may have been late itself. A median bears that."""
+_NOBODY: Final[frozenset[int]] = frozenset()
+
+
+class SlowNodes:
+    """Soft state of one leader; nobody is slow if the floor is 0."""
+
+    def __init__(self, settings: SlownessSettings, tick: float, now: float) -> None:
+        """Begin to look; the leader is called every ``tick`` seconds."""
+        self._on = settings.floor > 0
+        self._settings = settings
+        self._tick = tick
+        self._answers = AnswerTimes()
+        self._judge = Slowness(settings, now)
+        self._begun = self._ticked = now
+        self._late = 0.0
+
+    @property
+    def slow(self) -> frozenset[int]:
+        """Return the nodes that are slow."""
+        return self._judge.slow
+
+    def unfit(self, now: float) -> frozenset[int]:
+        """Return the nodes that must not become replicas now."""
+        return self._judge.unfit(now) if self._on else _NOBODY
+
+    def slow_ms(self, node: int, now: float) -> int:
+        """Return for how long a node has been slow, 0 if it is not."""
+        seconds = self._judge.slow_for(node, now)
+        return max(1, round(seconds * 1000)) if node in self.slow else 0
+
+    def answers(self) -> dict[int, float]:
+        """Return how long the nodes took to answer last, in seconds."""
+        return self._judge.answers()
+
+    def take_events(self) -> list[Event]:
+        """Return which nodes have become slow, or fast again."""
+        return self._judge.take_events()
+
+    def heard(
+        self, state: State, collector: Collector, report: Report, now: float
+    ) -> None:
+        """Take a report that the collector has taken."""
+        if not self._on:
+            return
+        self._answers.heard(state, collector, report, now)
+        if report.full:
+            said = Said(report.sync_us / 1e6, report.usual_us / 1e6)
+            self._judge.says(report.node, said)
+
+    def forget(self, known: Collection[int]) -> None:
+        """Drop nodes that were removed."""
+        self._judge.forget(known)
+
+    def passed(self, state: State, alive: Callable[[int], bool], now: float) -> bool:
+        """Let time pass; tell whether somebody is slow or fast by it."""
+        if not self._on:
+            return False
+        self._late += max(0.0, now - self._ticked - self._tick)
+        self._ticked = now
+        window = now - self._begun
+        if window < self._settings.window:
+            return False
+        late, self._late, self._begun = self._late, 0.0, now
+        if late > _LATE_SHARE * self._settings.window:
+            self._answers.forget()
+            return False
+        lags = self._answers.take(state, now, self._settings.floor)
+        living = [node for node in state.nodes if alive(node)]
+        return self._judge.judge(now, lags, living, lambda: _members(state))
+
+
+def _members(state: State) -> set[int]:
+    return {node for each in state.streams.values() for node in each.replicas}
