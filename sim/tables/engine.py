@@ -123,7 +123,7 @@ class MemoryTable:
         self._id = info.table
         head = self._head()
         self.flushed: int = head["flushed"]
-        self.applied = self.flushed
+        self.applied: int = self.flushed
         self.floor: int = head["floor"]
         self._built: set[bytes] = head["built"]
         self._keys: dict[bytes, _Versions] = {}
@@ -149,6 +149,11 @@ class MemoryTable:
     def _put(self, key: bytes, position: int, payload: _Payload | None) -> None:
         entries = self._keys.setdefault(key, _Versions()).entries
         insort(entries, (position, payload), key=lambda each: each[0])
+
+    @property
+    def reached(self) -> int:
+        """Last position of which something is here."""
+        return self.applied
 
     @property
     def is_full(self) -> bool:

@@ -1,4 +1,4 @@
-"""What was meant by a name that does not exist. Pure."""
+"""What was meant by a name that does not exist, and what mends a table. Pure."""
 
 from __future__ import annotations
 
@@ -33,6 +33,15 @@ def listed(names: Iterable[str]) -> str:
     more = len(there) - _NAMES_SHOWN
     shown = ", ".join(map(repr, there[:_NAMES_SHOWN])) or "none"
     return f"{shown} and {more} more" if more > 0 else shown
+
+
+def table_mended(name: str) -> str:
+    """Return what to do about the table of a directory that cannot be used as it is."""
+    return (
+        f"`braidlog table repair {name}` makes the table anew of its log, if that has "
+        "all of its records; or restore the directory, `wal` and `tables` together, "
+        "from a backup"
+    )
 
 
 def does_not_exist(what: str, name: str, known: Iterable[str]) -> str:

@@ -276,8 +276,9 @@ def check_counters(home: Path, table: int, described: Any, first: int) -> None:
     counters = LAYOUTS.parse("counters", data)
     assert data[:4] == b"BRTC"
     assert counters["checksum"] == crc32c(data[:-4])
-    assert (counters["format"], counters["table_id"]) == (1, table)
+    assert (counters["format"], counters["table_id"]) == (2, table)
     assert counters["records"] == counters["position"] == described.applied
+    assert counters["last"] > 0
     listed = [
         counters["without_key"]["first"][0]["position"],
         counters["long_keys"]["first"][0]["position"],

@@ -236,14 +236,20 @@ impl Follower {
         Ok(CopiedRun { inner })
     }
 
-    /// What a table counted, as its file has it, and up to where; nothing if none was saved.
+    /// What a table of a log counted, as its file has it, and up to where; nothing if none was saved.
     fn table_counters<'py>(
         &self,
         py: Python<'py>,
         table: u128,
+        stream: u32,
     ) -> PyResult<Option<(Bound<'py, PyBytes>, u64)>> {
         let (vfs, tables, _) = self.tables_place(py)?;
-        let read = || counters_of(vfs.as_ref(), &tables, table);
+        let view = |follower: &mut wal::Follower| Ok(Arc::clone(follower.view()));
+        let read = || {
+            let view = self.follower.with(view)?;
+            let stream = view.stream(stream)?;
+            counters_of(vfs.as_ref(), &tables, table, &view, &stream)
+        };
         let found = detach(py, read).map_err(to_py)?;
         Ok(found.map(|(bytes, position)| (PyBytes::new(py, &bytes), position)))
     }

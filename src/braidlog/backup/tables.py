@@ -40,6 +40,7 @@ from braidlog.errors import (
     NotFoundError,
     UnavailableError,
 )
+from braidlog.suggestions import table_mended
 
 __all__ = ["RunFiles", "TableCopies", "TableCut", "TableFiles", "cut_of", "fitted"]
 
@@ -95,6 +96,7 @@ def fitted(
 
     Raises:
         Overtaken: the state has other tables, or its logs begin too late.
+        CorruptionError: a log ends before its table.
     """
     by_id = {log.id: log for log in logs}
     files = {table.id: table for table in taken}
@@ -104,8 +106,17 @@ def fitted(
         if log is None or table is None or table.shape != cut.shape:
             raise Overtaken(cut.name, "table")
         pin = min(cut.pin, table.retained + 1)
-        if pin < log.first or max(each.flushed for each in table.trees) >= log.end:
+        if pin < log.first:
             raise Overtaken(cut.name, "table")
+        flushed = max(each.flushed for each in table.trees)
+        if flushed >= log.end:
+            # What the files have was durable in the log before its state was taken.
+            msg = (
+                f"table {cut.name!r} has position {flushed}, and its log ends at "
+                f"{log.end}: an older copy of the log was put in its place, or its end "
+                "was lost"
+            )
+            raise CorruptionError(msg).advising(table_mended(cut.name))
         made.append(
             BackupTable(
                 cut.id,
@@ -218,11 +229,13 @@ class TableCopies:
                 self._tree(row, tree)
                 for tree in (*sorted(shape - {row["primary"]}), row["primary"])
             ]
-            counted = self._follower.table_counters(table)
-        except (NotFoundError, MissingFileError, CorruptionError, UnavailableError):
+            counted = self._follower.table_counters(table, row["stream"])
+        except (NotFoundError, CorruptionError, UnavailableError) as error:
             self._follower.refresh()
             if all(_shape(now) != shape for now in self._follower.tables()):
                 raise Overtaken(row["name"], "table") from None
+            if isinstance(error, CorruptionError):
+                error.advising(table_mended(row["name"]))
             raise
         flushed = [tree.flushed for tree in trees]
         counters, position = (None, min(flushed)) if counted is None else counted

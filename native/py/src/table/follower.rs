@@ -74,6 +74,11 @@ impl TableFollower {
         self.with(py, |log| Ok(self.inner.snapshot(log)?.position()))
     }
 
+    /// Check that the log is the one that the table was made of, without applying anything.
+    fn check(&self, py: Python<'_>) -> PyResult<()> {
+        self.with(py, |log| self.inner.check(log))
+    }
+
     /// The newest record of a key, of what the log has.
     fn get(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<Option<Py<Record>>> {
         let key = with_bytes(key, "key", <[u8]>::to_vec)?;

@@ -95,6 +95,12 @@ impl HostedTable {
         self.inner.applied()
     }
 
+    /// Last position of which something is here.
+    #[getter]
+    fn reached(&self) -> u64 {
+        self.inner.reached()
+    }
+
     /// Position of the record that has to be given next, or of an earlier one.
     #[getter]
     fn wanted(&self) -> u64 {

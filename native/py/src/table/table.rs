@@ -148,7 +148,11 @@ impl Table {
         reader.check().map_err(to_py)?;
         let first = reader.stream.range().first;
         let (vfs, cache) = (Arc::clone(&reader.view.vfs), Arc::clone(&cache.inner));
-        let open = || core::Table::open(&vfs, &directory, &definition, options, first, &cache);
+        let open = || {
+            let table = core::Table::open(&vfs, &directory, &definition, options, first, &cache)?;
+            table.check_origin(&reader.view, &reader.stream)?;
+            Ok(table)
+        };
         let inner = detach(py, open).map_err(to_py)?;
         Ok(Self {
             reader,

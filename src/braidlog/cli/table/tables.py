@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,7 @@ from braidlog.cli.terminal.output import facts, line, plain, rows
 from braidlog.cli.terminal.progress import meter
 from braidlog.cli.terminal.records import encoder
 from braidlog.cli.terminal.text import clock, human_bytes
-from braidlog.errors import AlreadyExistsError
+from braidlog.errors import AlreadyExistsError, NotFoundError
 
 if TYPE_CHECKING:
     import braidlog
@@ -95,7 +96,7 @@ def _named(index: str) -> tuple[str, str]:
 
 @table.command("list")
 def list_(session: Session) -> None:
-    """List the tables."""
+    """List the tables, and what is wrong with those that cannot be opened."""
     if session.cluster is not None:
         with session.client() as client:
             there = [client.table(name).describe() for name in client.tables()]
@@ -104,16 +105,33 @@ def list_(session: Session) -> None:
     from braidlog.store import inspect as files
 
     with session.files():
-        found = [
-            {
-                "table": each.name,
-                "log": each.log,
-                "indexes": [index.name for index in each.indexes],
-                "created": each.created,
-            }
-            for each in files.state(session.data).tables
-        ]
+        tables = files.state(session.data).tables
+    problems = _problems(session) if tables else {}
+    found = [
+        {
+            "table": each.name,
+            "log": each.log,
+            "indexes": [index.name for index in each.indexes],
+            "created": each.created,
+            "problem": problems.get(each.name),
+        }
+        for each in tables
+    ]
     rows(session, found, empty="no tables", shown=_shown)
+
+
+def _problems(session: Session) -> dict[str, str]:
+    """Return what is wrong with the tables of the directory that cannot be opened."""
+    from braidlog.store.tables.table import opening_problem
+
+    found = {}
+    with session.reader() as store:
+        for name in store.tables():
+            with contextlib.suppress(NotFoundError):  # Dropped meanwhile.
+                problem = opening_problem(store.table(name))
+                if problem is not None:
+                    found[name] = problem
+    return found
 
 
 def _row(table: ClusterTableDescription) -> dict[str, Any]:
@@ -124,12 +142,14 @@ def _row(table: ClusterTableDescription) -> dict[str, Any]:
         "created": table.created,
         "hosts": [host.node for host in table.hosts],
         "lag": table.lag,
+        "problem": next(filter(None, (host.failure for host in table.hosts)), None),
     }
 
 
 def _shown(row: dict[str, Any]) -> dict[str, Any]:
     indexes = ", ".join(row["indexes"]) or "-"
-    return row | {"indexes": indexes, "created": clock(row["created"])}
+    created, problem = clock(row["created"]), row["problem"] or "-"
+    return row | {"indexes": indexes, "created": created, "problem": problem}
 
 
 @table.command()

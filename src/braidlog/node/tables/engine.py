@@ -101,7 +101,14 @@ class HostedTable(Protocol):
 
     @property
     def applied(self) -> int:
-        """Everything up to this position is applied."""
+        """Everything up to this position is applied.
+
+        After an open that may be said of less, to be given the last record once more.
+        """
+
+    @property
+    def reached(self) -> int:
+        """Last position of which something is here."""
 
     @property
     def flushed(self) -> int:
@@ -120,7 +127,11 @@ class HostedTable(Protocol):
         """What is in memory and not in files; what is being flushed counts."""
 
     def apply(self, pieces: Sequence[LogPiece]) -> None:
-        """Apply what the log has next. What was applied before is passed over."""
+        """Apply what the log has next. What was applied before is passed over.
+
+        Raises:
+            CorruptionError: the log is not the one that the table was made of.
+        """
 
     def get_rows(self, keys: Sequence[bytes], at: int, bytes_max: int) -> FoundRows:
         """Look keys up, as many as ``bytes_max`` allows, one at least; ``at`` 0: now.

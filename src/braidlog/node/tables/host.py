@@ -7,7 +7,9 @@ table ends all of them: it is closed, the repository is told, and it is copied a
 
 The node answers from a table once it has applied everything that was committed when it
 was opened. So a node that restarts, or follows the log from its start, never answers
-with what was replaced long ago.
+with what was replaced long ago. Nor does it answer before the log has shown the last
+record that the table counted: after a rescue the log may have another one there, or end
+before the table. Then the table is copied or made anew, as after any damage.
 
 *Invariants.* One piece of the log is applied at a time, in order. The pin is moved to
 no position that is not in files. Nothing is answered from a table that cannot be read,
@@ -291,10 +293,25 @@ class TableHost:
             self._table = await parts.slow.run(opened)
         except CorruptionError as error:
             raise _BrokenError(error) from error
+        await self._check_behind()
         if self._table.applied + 1 < log.trim:
             msg = f"position {self._table.applied + 1} of its log was trimmed"
             raise _BrokenError(TrimmedError(msg, first=log.trim))
         self._enter(HostState.CATCHING_UP)
+
+    async def _check_behind(self) -> None:
+        """Give up a table that has more than the cluster has committed."""
+        reached = self._open_table.reached
+        if reached > self._goal:
+            # A copy may be newer than what was committed before it was asked for.
+            routes = await self._parts.feed.linearize()
+            self._goal = routes.log(self.info.log).high_watermark
+        if reached > self._goal:
+            msg = (
+                f"it has position {reached} of its log, and the cluster has committed "
+                f"{self._goal}: the log lost its end"
+            )
+            raise _BrokenError(CorruptionError(msg))
 
     async def _is_new(self) -> bool:
         """Tell whether the table begins here with the log, and not with a copy."""
@@ -387,22 +404,23 @@ class TableHost:
     async def _follow(self) -> None:
         table, parts = self._open_table, self._parts
         begin = table.applied + 1
-        try:
-            async with MergeReader(parts.feed, self.info.log, begin) as reading:
-                await self._caught_up()
-                while True:
-                    spans = await reading.next()
-                    pieces = [
-                        LogPiece(span.data, span.glsn, span.skip, span.count)
-                        for span in spans
-                    ]
-                    await self._make_room()
-                    with parts.memory.applying(sum(len(each.data) for each in spans)):
+        # If it is trimmed meanwhile, the next open sees whether something is lost.
+        async with MergeReader(parts.feed, self.info.log, begin) as reading:
+            await self._caught_up()
+            while True:
+                spans = await reading.next()
+                pieces = [
+                    LogPiece(span.data, span.glsn, span.skip, span.count)
+                    for span in spans
+                ]
+                await self._make_room()
+                with parts.memory.applying(sum(len(each.data) for each in spans)):
+                    try:
                         await parts.worker.run(partial(table.apply, pieces))
-                    parts.advanced(self.info.table)
-                    await self._caught_up()
-        except TrimmedError as error:
-            raise _BrokenError(error) from error
+                    except CorruptionError as error:
+                        raise _BrokenError(error) from error
+                parts.advanced(self.info.table)
+                await self._caught_up()
 
     async def _make_room(self) -> None:
         """Flush what fills the memory; wait for room on the disk if there is none."""

@@ -108,6 +108,11 @@ class HostedNativeTable:
         return self._native.wanted - 1
 
     @property
+    def reached(self) -> int:
+        """Last position of which something is here."""
+        return self._native.reached
+
+    @property
     def flushed(self) -> int:
         """Everything up to this position is in files."""
         return self._native.flushed

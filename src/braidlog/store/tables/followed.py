@@ -28,6 +28,7 @@ from braidlog.store.tables.entry import TableEntry
 from braidlog.store.tables.opened import (
     OpenSnapshot,
     Reads,
+    advising,
     definition_of,
     figures,
     options_of,
@@ -220,6 +221,8 @@ class FollowedTables:
 
         Raises:
             MissingFileError: a file of it is gone.
+            CorruptionError: it is damaged, or its log is not the one that it was made
+                of.
         """
         if self._process != os.getpid():
             # A thread of the parent may have held any lock: none of it is used again.
@@ -253,13 +256,15 @@ class FollowedTables:
             msg = f"log {entry.log!r}, and with it table {entry.name!r}, was deleted"
             raise NotFoundError(msg)
         definition = definition_of(entry, self._backend.node(), built=True)
-        native = _native.TableFollower.open(
-            self._backend.view(log),
-            self.directory,
-            definition,
-            self._cache,
-            **options_of(entry),
-        )
+        with advising(entry):
+            native = _native.TableFollower.open(
+                self._backend.view(log),
+                self.directory,
+                definition,
+                self._cache,
+                **options_of(entry),
+            )
+            native.check()
         return FollowedTable(self, native, entry)
 
     def change(self) -> NoReturn:

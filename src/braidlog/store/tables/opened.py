@@ -7,13 +7,20 @@ the base of a tree is the position before the first one that it follows.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from braidlog import _native
-from braidlog.errors import BeyondEndError, ClosedError
+from braidlog.errors import (
+    BeyondEndError,
+    ClosedError,
+    CorruptionError,
+    MissingFileError,
+)
 from braidlog.store.tables.entry import IndexEntry, TableEntry
+from braidlog.suggestions import table_mended
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -284,13 +291,16 @@ class OpenTables:
 
         Raises:
             MissingFileError: its directory is gone, and the log has not all of it.
+            CorruptionError: it is damaged, or its log is not the one that it was made
+                of.
         """
         view = self._store.view(entry.stream, entry.log)
         definition = definition_of(entry, self._node)
         options = options_of(entry)
-        native = _native.Table.open(
-            view, self._directory, definition, self._cache, **options
-        )
+        with advising(entry):
+            native = _native.Table.open(
+                view, self._directory, definition, self._cache, **options
+            )
         return OpenTable(native, view, self._store, entry, self._node)
 
     def collect_orphans(self, known: Iterable[tuple[int, list[int]]]) -> int:
@@ -299,6 +309,17 @@ class OpenTables:
         Nobody may be creating one meanwhile.
         """
         return self._store.collect_table_orphans(self._directory, list(known))
+
+
+@contextlib.contextmanager
+def advising(entry: TableEntry) -> Iterator[None]:
+    """Say of damage that is found by an open how the table is mended."""
+    try:
+        yield
+    except MissingFileError:
+        raise  # The file may come back.
+    except CorruptionError as error:
+        raise error.advising(table_mended(entry.name)) from None
 
 
 def figures(raw: dict[str, Any], flushes: int, merges: int) -> dict[str, Any]:

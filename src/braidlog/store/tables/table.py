@@ -19,6 +19,7 @@ from braidlog.closable import Closable
 from braidlog.errors import (
     ClosedError,
     CorruptionError,
+    LogError,
     NotFoundError,
     NotReadyError,
     TrimmedError,
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
     from braidlog.store.tables.host import TableHost
     from braidlog.store.tables.opened import OpenTable
 
-__all__ = ["Table", "TableIndex", "TableSnapshot"]
+__all__ = ["Table", "TableIndex", "TableSnapshot", "opening_problem"]
 
 T = TypeVar("T")
 
@@ -677,3 +678,18 @@ class Table(TableReads):
         """
         with self._host.change() as change:
             change.rebuild(self._current().name)
+
+
+def opening_problem(table: Table) -> str | None:
+    """Return why a table cannot be opened; None if it can. Its pages are not read.
+
+    Raises:
+        NotFoundError: it was dropped.
+    """
+    try:
+        table._opened()
+    except NotFoundError:
+        raise
+    except LogError as error:
+        return error.message
+    return None

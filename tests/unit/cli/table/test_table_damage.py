@@ -146,3 +146,35 @@ def test_a_table_is_rebuilt(stock: Cli) -> None:
     assert directory(stock) != before
     [whole] = stock.json("table", "verify")
     assert whole["entries"] == 2 * KEYS
+
+
+def test_a_log_that_lost_its_end_is_shown_and_mended(stock: Cli) -> None:
+    older = stock.data.parent / "older"
+    shutil.copytree(stock.data, older)
+    with braidlog.open(stock.data) as store:
+        store.log("orders").append(b'{"city":"new","n":-1}', key=b"new")
+        store.table("stock").flush()
+    shutil.copytree(stock.data / "tables", older / "tables", dirs_exist_ok=True)
+    shutil.rmtree(stock.data)
+    older.rename(stock.data)
+
+    problem = f"position {KEYS + 1}, and its log ends at {KEYS + 1}"
+    [listed] = stock.json("table", "list")
+    assert problem in listed["problem"]
+    assert "has position" in stock.run("table", "list").stdout
+    for command in (("describe", "stock"), ("get", "stock", "k1"), ("scan", "stock")):
+        refused = stock.run("table", *command, code=5)
+        assert problem in refused.stderr
+        assert "braidlog table repair stock" in refused.stderr
+    [report] = stock.json("table", "verify", code=5)
+    [finding] = report["findings"]
+    assert (finding["table"], finding["index"]) == ("stock", None)
+    assert problem in finding["problem"]
+    assert "braidlog table repair stock" in finding["next_step"]
+    assert stock.run("append", "orders", "x", "--key", "more").stdout
+    [done] = stock.json("table", "repair", "stock", "--yes")
+    assert (done["repaired"], done["records"]) == ("table", KEYS + 1)
+    assert problem not in str(stock.json("table", "list"))
+    [listed] = stock.json("table", "list")
+    assert listed["problem"] is None
+    assert "no damage found" in stock.run("table", "verify").stderr

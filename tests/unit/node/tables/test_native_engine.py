@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import shutil
 from pathlib import Path
 
 import pytest
@@ -190,3 +192,53 @@ def test_answers_are_bounded_and_go_on(tmp_path: Path) -> None:
         pinned.read("COUNTERS", 0, 1)
     table.close()
     assert engine.open(info_of(), 10).applied == 9
+
+
+def put_back(directory: Path, older: Path, tables: Path) -> None:
+    """Put a node back as it was, beneath newer tables."""
+    shutil.rmtree(directory)
+    shutil.copytree(older, directory, ignore=lambda *_: ["tables"])
+    shutil.copytree(tables, directory / "tables")
+
+
+@pytest.mark.parametrize("grown", [False, True], ids=["shorter", "grown again"])
+async def test_a_table_that_has_more_than_the_cluster_is_made_anew(
+    tmp_path: Path, grown: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "braidlog")
+    async with running(tmp_path, 1, native=True) as nodes:
+        node, data = nodes.nodes[1], tmp_path / "1"
+        log, table, identity = await made(nodes, 1, indexes={"by_value": "value"})
+        await fill(log, 100)
+        await table.flush()
+        await node.end()
+        shutil.copytree(data, tmp_path / "older")
+        await node.start()
+        await serving(nodes, identity, 1)
+        await fill(log, 200, b"lost")
+        await table.flush()
+        await node.end()
+        shutil.copytree(data / "tables", tmp_path / "newer")
+        put_back(data, tmp_path / "older", tmp_path / "older" / "tables")
+        await node.start()
+        last = 100
+        if grown:
+            # Without its newer table: nobody knows of it yet.
+            await serving(nodes, identity, 1)
+            last = await fill(log, 300, b"w")
+            await table.flush()
+        await node.end()
+        tables = tmp_path / "grown"
+        shutil.copytree(data, tables)
+        put_back(data, tables, tmp_path / "newer")
+        await node.start()
+        await serving(nodes, identity, 1)
+        if not grown:
+            last = await fill(log, 300, b"w")
+        found = await nodes.get(1, identity, *KEYS, after=last)
+        assert found == {k: b"w%d" % (250 + n) for n, k in enumerate(KEYS)}
+        assert node.tables.counters.table_damages == 1
+        words = "another record at position" if grown else "has committed 100"
+        assert words in caplog.text
+        index = await table.index("by_value")
+        assert len([r async for r in index.scan()]) == 50

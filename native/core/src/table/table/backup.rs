@@ -10,11 +10,26 @@ use crate::error::{Error, Result};
 use crate::manifest::Identity;
 use crate::table::tree::{TreeImage, TreeRestore};
 use crate::vfs::Vfs;
+use crate::wal::{StreamView, View};
 
 /// What a table counted, as its file has it, and up to which position; nothing if nothing was saved. `tables` is
-/// the directory of all tables.
-pub fn counters_of(vfs: &dyn Vfs, tables: &Path, id: u128) -> Result<Option<(Vec<u8>, u64)>> {
-    counters::saved(vfs, &Table::dir_in(tables, id), id)
+/// the directory of all tables, `view` and `stream` are the log of the table.
+///
+/// # Errors
+/// [`Error::Corruption`] if it is damaged, or not of that log.
+pub fn counters_of(
+    vfs: &dyn Vfs,
+    tables: &Path,
+    id: u128,
+    view: &View,
+    stream: &StreamView,
+) -> Result<Option<(Vec<u8>, u64)>> {
+    let dir = Table::dir_in(tables, id);
+    let Some((bytes, counters)) = counters::saved(vfs, &dir, id)? else {
+        return Ok(None);
+    };
+    counters.check_in(view, stream, &dir)?;
+    Ok(Some((bytes, counters.position)))
 }
 
 /// Puts the files of tables in place, one tree after the other.

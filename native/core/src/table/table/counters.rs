@@ -1,11 +1,12 @@
 //! What a table counted, and the file that keeps it over restarts: `COUNTERS`.
 //!
 //! ```text
-//!  0  u32   magic "BRTC"      4  u32  format version (1)
+//!  0  u32   magic "BRTC"      4  u32  format version (2)
 //!  8  u128  table id
 //! 24  u64   position: everything up to it is counted
-//! 32  u64   records
-//! 40  refusals without key, with too long a key, lost: three `refusals`
+//! 32  u64   last: digest of the record at the position; 0 if it is not known, and not there in format 1
+//! 40  u64   records
+//! 48  refusals without key, with too long a key, lost: three `refusals`
 //! ..  u32   indexes, each: u128 tree id, u64 position, refusals
 //! ..  u32   CRC32C of everything before
 //!
@@ -28,7 +29,7 @@ const FILE: SmallFile = SmallFile {
     name: COUNTERS,
     what: "file of counters",
     magic: u32::from_le_bytes(*b"BRTC"),
-    format: 1,
+    format: 2,
 };
 const BYTES_MAX: u64 = 64 << 20;
 
@@ -78,6 +79,8 @@ impl Refusals {
 pub struct Counters {
     /// Everything up to it is counted.
     pub position: u64,
+    /// Digest of the record there; 0 if it is not known.
+    pub last: u64,
     /// Records, those included that are not in the table.
     pub records: u64,
     /// Records without a key.
@@ -108,6 +111,7 @@ pub(super) fn save(vfs: &dyn Vfs, dir: &Path, table: u128, saved: &Saved) -> Res
 pub fn encode(table: u128, (counters, indexes): &Saved) -> Vec<u8> {
     FILE.encode(table, |out| {
         out.put_u64(counters.position);
+        out.put_u64(counters.last);
         out.put_u64(counters.records);
         for refusals in [&counters.without_key, &counters.long_keys, &counters.lost] {
             refusals.encode(out);
@@ -130,15 +134,15 @@ pub(super) fn load(vfs: &dyn Vfs, dir: &Path, table: u128) -> Result<Option<Save
     decode(&path, &vfs.read(&path, BYTES_MAX)?, table).map(Some)
 }
 
-/// The bytes that were saved, and up to which position they count; nothing if none ever were.
-pub(super) fn saved(vfs: &dyn Vfs, dir: &Path, table: u128) -> Result<Option<(Vec<u8>, u64)>> {
+/// The bytes that were saved, and what the table counted; nothing if none ever were.
+pub(super) fn saved(vfs: &dyn Vfs, dir: &Path, table: u128) -> Result<Option<(Vec<u8>, Counters)>> {
     let path = dir.join(COUNTERS);
     if !vfs.exists(&path)? {
         return Ok(None);
     }
     let bytes = vfs.read(&path, BYTES_MAX)?;
     let (counters, _) = decode(&path, &bytes, table)?;
-    Ok(Some((bytes, counters.position)))
+    Ok(Some((bytes, counters)))
 }
 
 /// Save bytes that were saved elsewhere.
@@ -157,9 +161,10 @@ pub fn decode(path: &Path, bytes: &[u8], table: u128) -> Result<Saved> {
     FILE.decode(path, bytes, table, take_saved)
 }
 
-fn take_saved(take: &mut Take) -> Result<Saved> {
+fn take_saved(take: &mut Take, format: u32) -> Result<Saved> {
     let counters = Counters {
         position: take.u64()?,
+        last: if format > 1 { take.u64()? } else { 0 },
         records: take.u64()?,
         without_key: Refusals::decode(take)?,
         long_keys: Refusals::decode(take)?,

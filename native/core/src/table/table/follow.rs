@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::counters::{Counters, IndexCounters, Refusals};
+use super::origin::digest_of;
 use super::payload;
 use super::table::{Deletes, Index, Table};
 use crate::batch::{BatchView, Headers, RecordRef};
@@ -66,6 +67,8 @@ pub(super) struct Applier<'a> {
     deletes: &'a Deletes,
     /// The primary tree and the counters; none for an index that catches up alone.
     primary: Option<(Pending, &'a mut Counters)>,
+    /// Position and digest of the last record that was taken in.
+    last: (u64, u64),
     indexes: Vec<(&'a Index, Pending, Refusals)>,
     extractor: &'a mut Extractor,
     payload: Vec<u8>,
@@ -81,6 +84,7 @@ impl<'a> Applier<'a> {
         Self {
             deletes,
             primary: primary.map(|(tree, counters)| (Pending::new(tree), counters)),
+            last: (0, 0),
             indexes: indexes
                 .map(|index| (index, Pending::new(&index.tree), index.refused()))
                 .collect(),
@@ -104,6 +108,9 @@ impl<'a> Applier<'a> {
         first: u64,
     ) -> Result<()> {
         let is_lost = view.head().is_hole();
+        if !is_lost {
+            self.know(view, &records, first)?;
+        }
         for (position, index) in (first..).zip(records) {
             let Some(record) = view.record(index) else {
                 continue;
@@ -117,6 +124,30 @@ impl<'a> Applier<'a> {
             } else {
                 self.record(position, &record)?;
             }
+        }
+        Ok(())
+    }
+
+    /// Know the last of some records again, and check the one at which the table counted last.
+    ///
+    /// # Errors
+    /// [`Error::Corruption`] if the log has another one there.
+    fn know(&mut self, view: &BatchView<'_>, records: &Range<u32>, first: u64) -> Result<()> {
+        let Some((primary, counters)) = &self.primary else {
+            return Ok(());
+        };
+        let end = first + u64::from(records.end.saturating_sub(records.start));
+        let at = |position: u64| view.record(records.start + (position - first) as u32);
+        if (first..end).contains(&counters.position)
+            && let Some(record) = at(counters.position)
+        {
+            let dir = primary.tree.dir();
+            counters.check_last(&record, dir.parent().unwrap_or(dir))?;
+        }
+        if first < end
+            && let Some(record) = at(end - 1)
+        {
+            self.last = (end - 1, digest_of(&record));
         }
         Ok(())
     }
@@ -205,7 +236,11 @@ impl<'a> Applier<'a> {
     pub(super) fn apply(self, position: u64) -> Result<()> {
         if let Some((primary, counters)) = self.primary {
             primary.apply(position)?;
-            counters.position = counters.position.max(position);
+            if position > counters.position {
+                let (at, last) = self.last;
+                counters.position = position;
+                counters.last = if at == position { last } else { 0 };
+            }
         }
         for (index, pending, refused) in self.indexes {
             pending.apply(position)?;

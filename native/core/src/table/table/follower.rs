@@ -20,6 +20,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 
@@ -59,6 +60,8 @@ pub struct TableFollower {
     table: Table,
     /// Those of the primary tree and of the indexes. Locked before what the table locks.
     trees: Mutex<Vec<TreeFollower>>,
+    /// Whether the log was seen to be the one that the table was made of.
+    is_proven: AtomicBool,
 }
 
 impl TableFollower {
@@ -121,6 +124,7 @@ impl TableFollower {
         Ok(Arc::new(Self {
             table,
             trees: Mutex::new(trees),
+            is_proven: AtomicBool::new(false),
         }))
     }
 
@@ -152,18 +156,14 @@ impl TableFollower {
         })
     }
 
-    /// Look at everything once. `None` where the files are ahead of the log.
+    /// Look at everything once. `None` where the trees have no position in common.
     fn look(
         &self,
         trees: &mut [TreeFollower],
         following: &mut Following,
         log: &FollowedLog<'_>,
     ) -> Result<Option<TableSnapshot>> {
-        for tree in &mut *trees {
-            tree.refresh()?;
-        }
-        (log.refresh)()?;
-        self.take_counters()?;
+        self.refresh(trees, log)?;
         let end = log.stream.range().end;
         loop {
             let followed = self.table.follow_by(following, log.view, log.stream, end);
@@ -180,6 +180,40 @@ impl TableFollower {
                 return Err(Error::Unflushed { max });
             }
         }
+    }
+
+    /// Look at the manifests, and then at the log, which has all that is in the files.
+    ///
+    /// # Errors
+    /// [`Error::Corruption`] if it has not; those of reading.
+    fn refresh(&self, trees: &mut [TreeFollower], log: &FollowedLog<'_>) -> Result<()> {
+        for tree in trees {
+            tree.refresh()?;
+        }
+        self.take_counters()?;
+        (log.refresh)()?;
+        if self.is_proven.load(Ordering::Acquire) {
+            return self.table.check_behind(log.stream.range().end);
+        }
+        self.table.check_origin(log.view, log.stream)?;
+        self.is_proven.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// Check that the log is the one that the table was made of, without applying anything.
+    ///
+    /// # Errors
+    /// [`Error::Corruption`] if it is not; those of reading.
+    pub fn check(&self, log: &FollowedLog<'_>) -> Result<()> {
+        let mut trees = self.trees.lock();
+        let _alone = self.table.following.lock();
+        for attempt in 1.. {
+            match self.refresh(&mut trees, log) {
+                Err(error) if attempt < ATTEMPTS && may_be_overtaken(&error) => {}
+                checked => return checked,
+            }
+        }
+        Ok(())
     }
 
     /// Take over what the writer counted, if it flushed more than was applied here: the log may not have that any more.

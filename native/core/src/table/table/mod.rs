@@ -32,7 +32,8 @@
 //! 1. No tree's floor is above the position of the table less its history.
 //! 2. What was counted, and each tree, is a function of the log up to a position of its own; the log is kept from the lowest of
 //!    these positions on ([`Table::retained`]).
-//! 3. An index answers at positions from its base on.
+//! 3. The log has everything that the table has, as far as it reaches back (`origin.rs`).
+//! 4. An index answers at positions from its base on.
 
 mod backup;
 mod build;
@@ -41,6 +42,7 @@ mod follow;
 mod follower;
 mod hosted;
 mod open;
+mod origin;
 mod orphans;
 mod payload;
 mod read;

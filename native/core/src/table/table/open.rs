@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
@@ -171,6 +172,7 @@ impl Table {
             vfs: Arc::clone(vfs),
             dir: dir.into(),
             id,
+            base,
             options,
             primary_id: definition.primary,
             primary,
@@ -181,6 +183,7 @@ impl Table {
             following: Mutex::default(),
             counters: Mutex::new(counted),
             saved: Mutex::new(saved),
+            unproven: AtomicU64::new(0),
         })
     }
 }

@@ -36,7 +36,7 @@ impl SmallFile {
         out
     }
 
-    /// What `fields` takes, all of it, from the content of a file of this table.
+    /// What `fields` takes, all of it, from the content of a file of this table; it is told the format.
     ///
     /// # Errors
     /// [`Error::Corruption`], [`Error::Foreign`], [`Error::Newer`] or [`Error::WrongIdentity`].
@@ -45,7 +45,7 @@ impl SmallFile {
         path: &Path,
         bytes: &[u8],
         table: u128,
-        fields: impl FnOnce(&mut Take) -> Result<T>,
+        fields: impl FnOnce(&mut Take, u32) -> Result<T>,
     ) -> Result<T> {
         // The bytes come from a disk: whatever is wrong with them is damage.
         let damaged = |error: Error| Error::corrupt(path, 0, error.to_string());
@@ -85,7 +85,7 @@ impl SmallFile {
                 expected: format!("{table:032x}"),
             });
         }
-        fields(&mut take)
+        fields(&mut take, found)
             .and_then(|value| take.finish().map(|()| value))
             .map_err(damaged)
     }

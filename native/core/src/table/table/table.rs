@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
@@ -185,6 +186,8 @@ pub struct Table {
     pub(super) vfs: Arc<dyn Vfs>,
     pub(super) dir: PathBuf,
     pub(super) id: u128,
+    /// Position before the first record that counts, which may be still to come.
+    pub(super) base: u64,
     pub(super) options: TableOptions,
     pub(super) primary_id: u128,
     pub(super) primary: Arc<Tree>,
@@ -201,6 +204,8 @@ pub struct Table {
     pub(super) counters: Mutex<Counters>,
     /// Up to where the counters are durable.
     pub(super) saved: Mutex<u64>,
+    /// Position whose record is still to be compared with what is given, where the log is given; 0 if there is none.
+    pub(super) unproven: AtomicU64,
 }
 
 /// What a table holds, for people.

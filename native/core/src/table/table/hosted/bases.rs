@@ -76,7 +76,7 @@ pub(super) fn load(vfs: &dyn Vfs, dir: &Path, table: u128) -> Result<Option<Base
 /// [`Error::Corruption`], [`Error::Foreign`], [`Error::Newer`] or [`Error::WrongIdentity`] for what [`encode`] did not write of
 /// this table.
 pub fn decode(path: &Path, bytes: &[u8], table: u128) -> Result<Bases> {
-    FILE.decode(path, bytes, table, |take| {
+    FILE.decode(path, bytes, table, |take, _| {
         let mut bases = Bases::new();
         for _ in 0..take.count(24)? {
             let tree = take.u128()?;

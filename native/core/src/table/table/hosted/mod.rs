@@ -14,6 +14,7 @@
 //!
 //! 1. The base of an index that `BASES` lists is flushed in the primary tree.
 //! 2. Nothing of the log is left out: what is given begins no later than at [`HostedTable::wanted`].
+//! 3. After an open that is the position at which the table counted last, if the log still has it: another record there is refused.
 
 mod bases;
 mod pin;

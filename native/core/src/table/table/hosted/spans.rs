@@ -1,6 +1,7 @@
 //! The log as it is given: parts of encoded batches, with their positions.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use super::super::follow::Applier;
 use super::super::table::Table;
@@ -35,14 +36,27 @@ impl LogSpan<'_> {
 impl Table {
     /// Position of the first record that it has to be given next.
     pub(super) fn wanted(&self) -> u64 {
-        self.position().min(self.counted(&self.indexes.load_full())) + 1
+        let wanted = self.position().min(self.counted(&self.indexes.load_full())) + 1;
+        match self.unproven.load(Ordering::Acquire) {
+            0 => wanted,
+            unproven => wanted.min(unproven),
+        }
+    }
+
+    /// Want to be given the record once more at which it counted last, if the log still has it: so it is known whether it is still
+    /// the same log.
+    pub(super) fn prove_from(&self, first: u64) {
+        let counters = self.counters.lock();
+        let is_there = counters.last != 0 && counters.position >= first;
+        let position = if is_there { counters.position } else { 0 };
+        self.unproven.store(position, Ordering::Release);
     }
 
     /// Apply what the log has next, all of it or nothing. What was applied before is passed over.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] where something is left out, or a batch has fewer records; [`Error::Malformed`] for
-    /// what is no batch; those of [`Tree::apply`](crate::table::tree::Tree::apply).
+    /// what is no batch; [`Error::Corruption`] where the log is not the one that the table was made of; those of [`Tree::apply`](crate::table::tree::Tree::apply).
     pub(super) fn apply_spans(&self, spans: &[LogSpan<'_>]) -> Result<()> {
         let following = &mut *self.following.lock();
         self.primary.check_wanted()?;
@@ -50,7 +64,7 @@ impl Table {
             return Ok(());
         };
         let indexes = self.indexes.load_full();
-        let wanted = self.position().min(self.counted(&indexes)) + 1;
+        let wanted = self.wanted();
         if first.first > wanted {
             let first = first.first;
             let text = format!("the log goes on at {wanted} for the table, not at {first}");
@@ -82,6 +96,9 @@ impl Table {
         }
         applier.apply(next - 1)?;
         *self.counters.lock() = counted;
+        if next > self.unproven.load(Ordering::Acquire) {
+            self.unproven.store(0, Ordering::Release);
+        }
         Ok(())
     }
 }

@@ -82,6 +82,7 @@ impl HostedTable {
             if lost.is_empty() {
                 collect(file_system, &dir, is_wanted)?;
                 table.skip_to(first);
+                table.prove_from(first);
                 let definition = TableDefinition {
                     indexes: Vec::new(),
                     ..definition.clone()
@@ -112,6 +113,11 @@ impl HostedTable {
         self.table.position()
     }
 
+    /// Last position of which something is here.
+    pub fn reached(&self) -> u64 {
+        self.table.reached()
+    }
+
     /// Position of the record that it has to be given next, or of an earlier one.
     pub fn wanted(&self) -> u64 {
         self.table.wanted()
@@ -140,7 +146,8 @@ impl HostedTable {
     /// Apply what the log has next, all of it or nothing. What was applied before is passed over.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] where something is left out; [`Error::Malformed`] for what is no batch.
+    /// [`Error::InvalidArgument`] where something is left out; [`Error::Malformed`] for what is no batch; [`Error::Corruption`]
+    /// where the log is not the one that the table was made of.
     pub fn apply(&self, spans: &[LogSpan<'_>]) -> Result<()> {
         self.table.apply_spans(spans)
     }
@@ -322,7 +329,10 @@ impl Table {
     pub(super) fn skip_to(&self, first: u64) {
         let below = first.saturating_sub(1).min(self.position());
         let mut counters = self.counters.lock();
-        counters.position = counters.position.max(below);
+        if below > counters.position {
+            counters.position = below;
+            counters.last = 0;
+        }
         for index in self.indexes.load().iter() {
             let mut counted = index.counted.lock();
             counted.position = counted.position.max(below);

@@ -57,7 +57,9 @@ fn take_tree(vfs: &Arc<dyn Vfs>, tree: u128) -> TakenTree {
 fn take(fixture: &Fixture) -> Taken {
     let vfs = shared(&fixture.vfs);
     let trees = [10, 11, 3].map(|tree| take_tree(&vfs, tree)).into();
-    let counters = counters_of(vfs.as_ref(), Path::new(TABLES), TABLE).unwrap();
+    let (view, stream) = fixture.view();
+    let tables = Path::new(TABLES);
+    let counters = counters_of(vfs.as_ref(), tables, TABLE, &view, &stream).unwrap();
     let follower = Follower::open(vfs, Path::new("/data"), &Options::default()).unwrap();
     let cut = follower.cut();
     let log = &cut.logs[0];

@@ -270,13 +270,54 @@ fn it_is_what_its_log_says_after_every_open() {
     host.check(&log);
     let counters = host.table.stats().counters;
     host.reopen(1);
-    assert_eq!(host.table.wanted(), 61);
+    // The last one that was counted, once more.
+    assert_eq!(host.table.wanted(), 60);
     host.give(&log);
     host.check(&log);
     assert_eq!(host.table.stats().counters, counters);
     assert_eq!(counters.without_key.count, 30);
     while host.table.merge().unwrap() {}
     host.table.close().unwrap();
+}
+
+#[test]
+fn another_record_where_it_counted_last_is_refused() {
+    let mut host = Host::new(&[("n", "json:/n:int")], table_options());
+    let mut log = Log::default();
+    filled(&host, &mut log, 3);
+    host.table.flush().unwrap();
+    let mut other = Log::default();
+    for (key, value) in &log.appended[..4] {
+        let key = key.as_ref().map(|key| std::str::from_utf8(key).unwrap());
+        other.append(&[(key, std::str::from_utf8(value).unwrap())]);
+    }
+    for n in 0..5 {
+        other.put(&format!("other{n}"), "1");
+    }
+    host.reopen(1);
+    assert_eq!((host.table.reached(), host.table.applied()), (6, 6));
+    for _ in 0..2 {
+        // Nothing is applied, and it is asked for again.
+        let refused = host.table.apply(&other.from(host.table.wanted()));
+        let Err(Error::Corruption { reason, .. }) = refused else {
+            panic!("{refused:?}");
+        };
+        assert!(reason.contains("another record at position 6"), "{reason}");
+        assert_eq!((host.table.wanted(), host.table.applied()), (6, 6));
+    }
+    // What begins behind it would not prove anything.
+    let behind = host.table.apply(&log.from(7));
+    assert!(behind.is_ok(), "nothing is nothing");
+    log.put("k", "1");
+    let behind = host.table.apply(&log.from(7));
+    assert!(matches!(behind, Err(Error::InvalidArgument(_))));
+    host.give(&log);
+    assert_eq!(host.table.wanted(), 8);
+    host.check(&log);
+    // Of what the log let go of, nothing can be compared.
+    host.table.flush().unwrap();
+    host.reopen(8);
+    assert_eq!(host.table.wanted(), 8);
 }
 
 #[test]

@@ -8,6 +8,7 @@ mod files;
 mod following;
 mod hosted;
 mod model;
+mod origin;
 mod payloads;
 mod reading;
 
@@ -98,16 +99,19 @@ fn open_table(
     definition: &TableDefinition,
     options: TableOptions,
 ) -> Result<Arc<Table>> {
-    let first = store.view().stream(STREAM)?.range().first;
+    let stream = store.view().stream(STREAM)?;
+    let first = stream.range().first;
     let cache = Arc::new(RunCache::default());
-    Table::open(
+    let table = Table::open(
         &shared(vfs),
         Path::new(TABLES),
         definition,
         options,
         first,
         &cache,
-    )
+    )?;
+    table.check_origin(store.view(), &stream)?;
+    Ok(table)
 }
 
 impl Fixture {
