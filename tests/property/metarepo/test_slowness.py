@@ -75,7 +75,10 @@ class Model:
             if node in self.out:
                 bad = compared and lag >= 0.005 and answers[node] >= 1.5 * longest
                 fast = not bad and said.sync < max(0.005, 1.5 * base)
-                self.fast[node].append(fast and node in window.alive)
+                if node not in window.alive:
+                    self.fast[node] = []
+                    continue
+                self.fast[node].append(fast)
                 self._back(node)
             elif compared and node in window.alive:
                 self.judged[node].append((self.now, lags and (changed or says)))
@@ -96,7 +99,10 @@ class Model:
 
     def _back(self, node: int) -> None:
         needed = round(SETTINGS.leave * 2 ** self.relapses[node] / WINDOW)
-        if len(self.fast[node]) >= needed and all(self.fast[node][-needed:]):
+        fast = 0
+        for each in self.fast[node]:
+            fast = fast + 1 if each else max(0, fast - 4)
+        if fast >= needed:
             del self.out[node]
             self.back[node] = self.now
 
@@ -130,6 +136,23 @@ def run(history: Sequence[Window]) -> list[frozenset[int]]:
 
 @given(histories)
 def test_it_judges_as_the_model_does(history: list[Window]) -> None:
+    model = Model()
+    assert run(history) == [model.pass_(window) for window in history]
+
+
+# One node is slow for a few windows, then fast for a few, and so on.
+turns = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 12)), max_size=12)
+
+
+@given(turns)
+def test_it_judges_one_that_is_slow_now_and_then_as_the_model_does(
+    found: list[tuple[int, int]],
+) -> None:
+    fast = Window(dict.fromkeys(NODES, 0.0005), NODES, {})
+    slow = Window({**fast.lags, 2: 0.02}, NODES, {})
+    history = [fast] * 10
+    for lags, calm in found:
+        history += [slow] * lags + [fast] * calm
     model = Model()
     assert run(history) == [model.pass_(window) for window in history]
 

@@ -14,8 +14,9 @@ that is new knows no history and takes theirs; and a node that is in no epoch ha
 nothing else by which it could be judged, until its syncs are fast again. What a node
 says speaks against nobody but itself, and never alone against a replica in an epoch.
 
-A slow node has been fast again when for `leave` seconds neither its lags nor what it
-says was slow, by half of the bounds. One that comes back and is slow again soon has to
+A slow node is fast again when it has been for `leave` seconds: neither its lags nor
+what it says is slow, by half of the bounds. A window that is not takes four others
+back. One that comes back and is slow again soon has to
 be fast for twice as long the next time, up to `_RELAPSES_MAX` times.
 
 *Invariants.* Fewer than half of the nodes that live are slow at a time, so one that
@@ -38,6 +39,8 @@ from braidlog.metarepo.leader.usual import Usual
 __all__ = ["Said", "Slowness", "SlownessSettings"]
 
 _RELAPSES_MAX: Final = 4
+_TAKEN_BACK: Final = 4
+"""Fast windows that one which is not takes back: on a busy machine there are a few."""
 _SOON: Final = 60
 """One that is slow again within so many times `leave` has relapsed."""
 
@@ -99,7 +102,8 @@ class _Node:
     windows: deque[tuple[float, bool]] = field(default_factory=deque)
     """When it was judged, and whether it lagged."""
     slow_since: float | None = None
-    fast_since: float | None = None
+    fast: int = 0
+    """Windows in which it was fast since, less those that were taken back."""
     relapses: int = 0
     back: float = -math.inf
     """When it was fast again last."""
@@ -184,7 +188,7 @@ class Slowness:
         lagging: dict[int, float] = {}
         before = self.slow
         for gone in self._nodes.keys() - set(alive):
-            self._nodes[gone].fast_since = None
+            self._nodes[gone].fast = 0
         for node in sorted(alive):
             known = self._nodes.setdefault(node, _Node())
             lags_now = self._lags(node, known, lags, answers)
@@ -254,7 +258,7 @@ class Slowness:
             known = self._nodes[node]
             soon = now - known.back < _SOON * self.settings.leave
             known.relapses = min(known.relapses + 1, _RELAPSES_MAX) if soon else 0
-            known.slow_since, known.fast_since = now, None
+            known.slow_since, known.fast = now, 0
             known.windows.clear()
             self.slow |= {node}
             self._events.append(self._told_slow(node, known, answers))
@@ -294,12 +298,11 @@ class Slowness:
     ) -> None:
         """Look whether a slow node has been fast for long enough."""
         if not self._is_fast(node, lags, answers):
-            known.fast_since = None
+            known.fast = max(0, known.fast - _TAKEN_BACK)
             return
-        if known.fast_since is None:
-            # The whole window was fast.
-            known.fast_since = now - self.settings.window
-        if now - known.fast_since < self.settings.leave * 2.0**known.relapses:
+        known.fast += 1
+        settings = self.settings
+        if known.fast * settings.window < settings.leave * 2.0**known.relapses:
             return
         seconds = self.slow_for(node, now)
         known.slow_since, known.back = None, now
