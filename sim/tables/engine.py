@@ -26,7 +26,7 @@ from braidlog.errors import (
     TrimmedError,
     UnavailableError,
 )
-from braidlog.node.tables.engine import FoundRows, LogPiece, ScanBounds
+from braidlog.node.tables.engine import Divided, FoundRows, LogPiece, ScanBounds
 from braidlog.types import Producer
 from braidlog.wire.rows import PinnedFile
 from braidlog.wire.tables import IndexInfo, TableInfo
@@ -244,6 +244,10 @@ class MemoryTable:
             size += len(key) + len(payload[1] or b"")
         positions = tuple(each[1] for each in rows)
         return FoundRows(position, _batch(rows), positions, next=following)
+
+    def divide(self, bounds: ScanBounds, at: int) -> Divided:
+        """Divide nothing: the sizes of files are not known here."""
+        return Divided(self._position(at), ((bounds.begin, 0),), 0)
 
     def lease(self, position: int) -> _Lease:
         """Keep what a position sees."""

@@ -334,7 +334,21 @@ class TableSnapshot:
     def index_part(
         self, name: str, begin: Any = None, end: Any = None
     ) -> tuple[int, int]: ...
-    def ranges(self) -> list[tuple[bytes, int]]: ...
+    def divide(
+        self,
+        bytes_per_part: int,
+        parts_max: int,
+        name: str | None = None,
+        begin: Any = None,
+        end: Any = None,
+    ) -> list[tuple[bytes, bytes | None, int]]: ...
+    def index_part_batches(
+        self,
+        name: str,
+        begin: bytes,
+        end: bytes | None,
+        columns: list[str] | None = None,
+    ) -> TableBatches: ...
 
 @final
 class TableRecords(Iterator[Record]):
@@ -386,6 +400,15 @@ class HostedTable:
         bytes_max: int,
         at: int,
     ) -> tuple[int, bytes, list[int], bytes | None]: ...
+    def divide(
+        self,
+        tree: int | None,
+        begin: bytes,
+        end: bytes | None,
+        count_max: int,
+        bytes_max: int,
+        at: int,
+    ) -> tuple[int, list[tuple[bytes, int]], int]: ...
     def lease(self, position: int) -> TableLease: ...
     def flush(self) -> bool: ...
     def merge(self) -> bool: ...

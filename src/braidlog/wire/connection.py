@@ -88,6 +88,7 @@ ANSWERS: Final[dict[type[Message], type[Message]]] = {
     messages.GetRows: messages.Rows,
     messages.ScanRows: messages.Rows,
     messages.GetTable: messages.TableStatus,
+    messages.DivideTable: messages.TableParts,
     messages.PinRuns: messages.PinnedRuns,
     messages.FetchRun: messages.RunPart,
     messages.UnpinRuns: messages.RunPart,

@@ -29,6 +29,7 @@ from braidlog.wire.application import (
 )
 from braidlog.wire.base import LogId, Message, Number, Value
 from braidlog.wire.rows import (
+    DivideTable,
     FetchRun,
     FlushTable,
     GetRows,
@@ -41,6 +42,7 @@ from braidlog.wire.rows import (
     RunPart,
     ScanRows,
     TableCheck,
+    TableParts,
     TableStatus,
     UnpinRuns,
     VerifyTable,
@@ -60,6 +62,7 @@ __all__ = [
     "Commit",
     "Configure",
     "Consensus",
+    "DivideTable",
     "Entries",
     "Execute",
     "Executed",
@@ -110,6 +113,7 @@ __all__ = [
     "StreamRun",
     "StreamStatus",
     "TableCheck",
+    "TableParts",
     "TableStatus",
     "TakeSnapshot",
     "UnpinRuns",
@@ -136,11 +140,15 @@ class Feature(IntFlag):
     """`GetLogEnd`."""
     RELEASES = 16
     """`ReleaseRows`."""
+    TABLE_PARTS = 32
+    """`DivideTable`, and positions that are kept for whoever reads there."""
 
 
 FEATURES: Final = Feature.NULL_VALUES | Feature.LOG_ENDS
 """What every node of this version knows."""
-FEATURES_OF_TABLES: Final = Feature.TABLES | Feature.TABLE_TASKS | Feature.RELEASES
+FEATURES_OF_TABLES: Final = (
+    Feature.TABLES | Feature.TABLE_TASKS | Feature.RELEASES | Feature.TABLE_PARTS
+)
 """What one knows besides that keeps tables."""
 
 

@@ -60,6 +60,7 @@ NEEDED: Final[dict[type[Message], Role]] = {
     messages.GetRows: Role.READ,
     messages.ScanRows: Role.READ,
     messages.GetTable: Role.READ,
+    messages.DivideTable: Role.READ,
     messages.PinRuns: Role.ADMIN,
     messages.FetchRun: Role.ADMIN,
     messages.UnpinRuns: Role.ADMIN,

@@ -11,9 +11,13 @@ A pin ends by itself when nobody has asked for a part of it for a while.
 
 from __future__ import annotations
 
+from typing import Final
+
 from braidlog.wire.base import Message, Number, Value
 
 __all__ = [
+    "SHARED_LEASE",
+    "DivideTable",
     "FetchRun",
     "FlushTable",
     "GetRows",
@@ -26,10 +30,15 @@ __all__ = [
     "RunPart",
     "ScanRows",
     "TableCheck",
+    "TableParts",
     "TableStatus",
     "UnpinRuns",
     "VerifyTable",
 ]
+
+SHARED_LEASE: Final = 2**63 - 1
+"""Number of the lease that a position has once, for whoever reads there: it goes over
+to the connection that asked last. Nobody releases it. Needs `Feature.TABLE_PARTS`."""
 
 
 class GetRows(Message, frozen=True, array_like=True):
@@ -66,7 +75,7 @@ class ScanRows(Message, frozen=True, array_like=True):
     lease_ms: Number = 0
     """For how long the host has to be able to answer at the same position again."""
     lease: Number = 0
-    """Which lease of this connection that is, for `ReleaseRows`."""
+    """Which lease of this connection that is, for `ReleaseRows`; or `SHARED_LEASE`."""
 
 
 class Rows(Message, frozen=True, array_like=True):
@@ -212,11 +221,44 @@ class TableCheck(Message, frozen=True, array_like=True):
 class ReleaseRows(Message, frozen=True, array_like=True):
     """Let go of a position that was kept by `ScanRows.lease_ms`, before its time.
 
-    Answered with `Rows` without rows, also if it is kept no more. Needs
-    `Feature.RELEASES`.
+    Answered with `Rows` without rows, also if it is kept no more. A shared lease stays.
+    Needs `Feature.RELEASES`.
     """
 
     KIND = 77
     table: bytes
     position: Number
     lease: Number
+
+
+class DivideTable(Message, frozen=True, array_like=True):
+    """Ask where to divide a scan, so that several read a part each.
+
+    Needs `Feature.TABLE_PARTS`.
+    """
+
+    KIND = 78
+    table: bytes
+    tree: bytes
+    """Identity of the index; empty: by key."""
+    begin: bytes
+    end: bytes | None
+    bytes_each: Number
+    """About so many bytes of files in each part."""
+    parts_max: Number
+    at: Number = 0
+    after: Number = 0
+    wait_ms: Number = 0
+
+
+class TableParts(Message, frozen=True, array_like=True):
+    """Answer: parts in order, each up to the next one, and the last up to the end."""
+
+    KIND = 79
+    position: Number
+    begins: tuple[bytes, ...]
+    """The first key of each, as the tree orders them."""
+    sizes: tuple[Number, ...]
+    """About how many bytes of files each has."""
+    whole: Number
+    """About how many bytes of files the tree has."""

@@ -33,7 +33,7 @@ class Table:
 
 def test_positions_that_are_kept_are_shared_by_connections() -> None:
     settings = TableSettings(leases_max=8, leases_of_one_max=3)
-    leases, table = Leases(settings, lambda: 2), Table()
+    leases, table = Leases(settings, lambda: 2, lambda _: False), Table()
 
     def keep(position: int, owner: str) -> bool:
         try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 from pathlib import Path
@@ -24,7 +23,8 @@ from pyspark.sql.datasource import (
 
 import braidlog
 from braidlog.spark.source.selection import Range
-from braidlog.spark.source.table_plan import Wanted, index_for, plan_keys, wanted_of
+from braidlog.spark.source.table_plan import Wanted, index_for, plan_table, wanted_of
+from braidlog.store.tables.entry import TablePart
 
 KEYS = [b"", b"a", b"a\x00", b"ab", b"b", b"b\xff", b"\xff", b"\xff\xff"]
 
@@ -49,9 +49,10 @@ def test_a_range_of_keys_has_all_that_match(kind: Any, bound: bytes) -> None:
 
 def test_keys_in_a_set_and_with_a_prefix() -> None:
     found = wanted_of([In(("key",), (b"b", b"a", b"x")), LessThan(("key",), b"c")])
-    [task] = plan_keys("t", 5, [(b"", 10)], found.keys, 100)
-    assert task.keys.among == frozenset((b"a", b"b"))
-    assert plan_keys("t", 5, [(b"", 1)], Range(among=frozenset()), 100) == []
+    [task] = plan_table("t", FakeSnapshot(), found.keys, {}, 100)
+    assert task.keys == frozenset((b"a", b"b"))
+    none: Range[bytes] = Range(among=frozenset())
+    assert plan_table("t", FakeSnapshot(), none, {}, 100) == []
     text = wanted_of([StringStartsWith(("key",), "te")])
     assert text.keys == Range(b"te", b"tf")
     assert wanted_of([EqualTo(("key",), "tea")]).keys == Range(b"tea", b"tea\x00")
@@ -70,24 +71,79 @@ def test_what_is_not_known_narrows_nothing() -> None:
         assert wanted_of([given]) == Wanted()
 
 
-RANGES = [(b"", 50), (b"c", 60), (b"f", 10), (b"k", 200), (b"p", 0)]
+class FakeIndex:
+    """An index that divides nothing: it says what it was asked for."""
+
+    id = "anew"
+
+    def __init__(self, begins: str, bytes_: int) -> None:
+        self.begins, self.bytes = begins, bytes_
+        self.asked: list[tuple[int, Any, Any]] = []
+
+    def part(self, begin: Any = None, end: Any = None) -> float:
+        inside = [c for c in self.begins if (begin or "") <= c and (not end or c < end)]
+        return len(inside) / len(self.begins)
+
+    def divide(
+        self, bytes_per_part: int, begin: Any = None, end: Any = None
+    ) -> list[TablePart]:
+        self.asked.append((bytes_per_part, begin, end))
+        part = TablePart(str(begin).encode(), None, self.bytes)
+        return [part, part] if begin is not None else [part]
 
 
-@pytest.mark.parametrize("size", [1, 60, 110, 10_000])
-def test_tasks_divide_all_keys(size: int) -> None:
-    tasks = plan_keys("t", 5, RANGES, Range(), size)
-    assert tasks[0].keys.begin == b""
-    assert tasks[-1].keys.end is None
-    for before, after in itertools.pairwise(tasks):
-        assert before.keys.end == after.keys.begin
-    assert {task.keys.begin for task in tasks} <= {begin for begin, _ in RANGES}
-    assert (len(tasks) == 1) == (size == 10_000)
+class FakeSnapshot:
+    position = 5
+
+    def __init__(self, **indexes: FakeIndex) -> None:
+        self.indexes = indexes
+
+    def index(self, name: str) -> FakeIndex:
+        return self.indexes[name]
+
+    def divide(
+        self, bytes_per_part: int, begin: bytes | None = None, end: bytes | None = None
+    ) -> list[TablePart]:
+        return [TablePart(begin or b"", b"m", 600), TablePart(b"m", end, 400)]
 
 
-def test_tasks_without_keys_are_left_out() -> None:
-    tasks = plan_keys("t", 5, RANGES, Range(b"d", b"g"), 1)
-    assert [task.keys for task in tasks] == [Range(b"d", b"f"), Range(b"f", b"g")]
-    assert plan_keys("t", 5, RANGES, Range(b"g", b"g"), 1) == []
+def test_keys_are_read_in_the_parts_of_the_table() -> None:
+    tasks = plan_table("t", FakeSnapshot(), Range(b"d", b"q"), {}, 500)
+    assert [(task.table, task.position, task.index) for task in tasks] == [
+        ("t", 5, "")
+    ] * 2
+    assert [task.part[:2] for task in tasks] == [(b"d", b"m"), (b"m", b"q")]
+    # Bounds of keys count more than an index.
+    index = FakeIndex("a" * 50, 10)
+    snapshot = FakeSnapshot(by=index)
+    values: Range[Any] = Range("x", None)
+    tasks = plan_table("t", snapshot, Range(b"d"), {"by": values}, 500)
+    assert [task.index for task in tasks] == ["", ""]
+
+
+def test_a_table_without_a_record_has_no_tasks() -> None:
+    empty = FakeSnapshot()
+    empty.position = 0
+    wanted: list[Range[bytes]] = [Range(), Range(b"d"), Range(among=frozenset((b"a",)))]
+    for keys in wanted:
+        assert plan_table("t", empty, keys, {}, 500) == []
+
+
+def test_the_narrowest_index_is_divided_by_what_its_look_ups_cost() -> None:
+    narrow, wide = FakeIndex("abcdefghijklmnopqrst", 50), FakeIndex("abc", 50)
+    snapshot = FakeSnapshot(narrow=narrow, wide=wide)
+    indexes: dict[str, Range[Any]] = {
+        "narrow": Range("c", "d"),
+        "wide": Range("a", "b"),
+    }
+    tasks = plan_table("t", snapshot, Range(), indexes, 500)
+    assert [task.index for task in tasks] == ["narrow", "narrow"]
+    assert {task.index_id for task in tasks} == {"anew"}
+    # 500 bytes of records are 25 of entries, and a tenth of these are looked up.
+    assert narrow.asked[-1] == (2, "c", "d")
+    assert wide.asked == []
+    tasks = plan_table("t", snapshot, Range(), {"wide": indexes["wide"]}, 500)
+    assert [task.index for task in tasks] == ["", ""]
 
 
 def test_an_index_is_taken_for_its_type_only() -> None:

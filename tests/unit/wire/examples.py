@@ -125,4 +125,6 @@ EXAMPLES: list[tuple[Message, bytes]] = [
     (m.VerifyTable(LOG, LOG, 38, 1000), b""),
     (m.TableCheck(4000, True, 300, 250, "a page", "0a/1.run", 4096), b""),
     (m.ReleaseRows(LOG, 40, 7), b""),
+    (m.DivideTable(LOG, LOG, b"a", None, 1 << 20, 100, 40, 38, 1000), b""),
+    (m.TableParts(40, (b"a", b"m"), (4096, 8192), 20_000), b""),
 ]

@@ -50,6 +50,9 @@ fn telling<'a>(
     }
 }
 
+/// Position, first key and bytes of each part, bytes of the whole tree.
+type Divided<'py> = (u64, Vec<(Bound<'py, PyBytes>, u64)>, u64);
+
 /// A table of a cluster, open.
 #[pyclass(frozen, module = "braidlog._native")]
 pub struct HostedTable {
@@ -202,6 +205,34 @@ impl HostedTable {
         let next = found.next.map(|next| PyBytes::new(py, &next));
         let batch = PyBytes::new(py, &found.batch);
         Ok((found.position, batch, found.positions, next))
+    }
+
+    /// Where to divide a scan: (position, first key and bytes of each part, bytes of the whole tree).
+    #[pyo3(signature = (tree, begin, end, count_max, bytes_max, at))]
+    fn divide<'py>(
+        &self,
+        py: Python<'py>,
+        tree: Option<u128>,
+        begin: Vec<u8>,
+        end: Option<Vec<u8>>,
+        count_max: usize,
+        bytes_max: usize,
+        at: u64,
+    ) -> PyResult<Divided<'py>> {
+        let divided = self.run(py, |table| {
+            let bounds = core::Bounds {
+                tree,
+                begin: &begin,
+                end: end.as_deref(),
+                direction: Direction::Forward,
+                count_max,
+                bytes_max,
+            };
+            table.divide(&bounds, at)
+        })?;
+        let parts = divided.parts.iter();
+        let parts = parts.map(|(begin, bytes)| (PyBytes::new(py, begin), *bytes));
+        Ok((divided.position, parts.collect(), divided.whole))
     }
 
     /// Keep what a position sees.

@@ -27,6 +27,9 @@ pub struct TableSnapshot {
     inner: core::TableSnapshot,
 }
 
+/// Begin, end, and about how many bytes of files lie between.
+type Part<'py> = (Bound<'py, PyBytes>, Option<Bound<'py, PyBytes>>, u64);
+
 /// The record of a row for Python.
 pub fn record(py: Python<'_>, row: &core::Row) -> PyResult<Py<Record>> {
     let payload = row.payload().map_err(to_py)?;
@@ -310,12 +313,58 @@ impl TableSnapshot {
         part.map_err(to_py)
     }
 
-    /// First keys of parts of the table, and about how many bytes of files each has.
-    fn ranges<'py>(&self, py: Python<'py>) -> Vec<(Bound<'py, PyBytes>, u64)> {
-        let ranges = self.inner.ranges();
-        ranges
-            .map(|(begin, bytes)| (PyBytes::new(py, begin), bytes))
-            .collect()
+    /// Divide the keys from `begin` to `end`, or of an index the entries between two values, into parts with about so many bytes of
+    /// files each: begin, end, and bytes of each part.
+    #[pyo3(signature = (bytes_per_part, parts_max, name=None, begin=None, end=None))]
+    fn divide<'py>(
+        &self,
+        py: Python<'py>,
+        bytes_per_part: u64,
+        parts_max: usize,
+        name: Option<&str>,
+        begin: Option<&Bound<'_, PyAny>>,
+        end: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Vec<Part<'py>>> {
+        self.reader.check().map_err(to_py)?;
+        let (begin, end) = match name {
+            None => (owned(begin, "begin")?, owned(end, "end")?),
+            Some(name) => {
+                let spec = self.inner.index_spec(name).map_err(to_py)?;
+                bounds(spec, begin, end, None, None)?
+            }
+        };
+        let (low, high) = (begin.as_deref(), end.as_deref());
+        let divide = || {
+            self.inner
+                .divide(name, low, high, bytes_per_part, parts_max)
+        };
+        let parts = detach(py, divide).map_err(to_py)?;
+        let ends = parts.iter().skip(1).map(|(begin, _)| Some(&begin[..]));
+        let ends = ends.chain([high]);
+        let whole = parts.iter().zip(ends).map(|((begin, bytes), end)| {
+            let end = end.map(|end| PyBytes::new(py, end));
+            (PyBytes::new(py, begin), end, *bytes)
+        });
+        Ok(whole.collect())
+    }
+
+    /// Go through the entries of an index between two of its keys, as `divide` gives them.
+    #[pyo3(signature = (name, begin, end, columns=None))]
+    fn index_part_batches(
+        &self,
+        name: &str,
+        begin: &[u8],
+        end: Option<&[u8]>,
+        columns: Option<Vec<String>>,
+    ) -> PyResult<TableBatches> {
+        self.reader.check().map_err(to_py)?;
+        let projection = projection(columns.as_deref())?;
+        let rows = self
+            .inner
+            .scan_index(name, Some(begin), end, Direction::Forward);
+        let source = Source::Index(Box::new(rows.map_err(to_py)?));
+        let reader = self.reader.clone();
+        Ok(TableBatches::new(reader, source, None, projection))
     }
 }
 

@@ -14,13 +14,12 @@ from braidlog.client.background import (
     blocking_maker,
 )
 from braidlog.client.tables.change import AsyncClusterDdl, ClusterTableChanges
+from braidlog.client.tables.rows import AsyncIndexReads, AsyncTableReads
 from braidlog.client.tables.table import (
     AsyncClusterTable,
     AsyncClusterTableIndex,
     AsyncClusterTableSnapshot,
-    AsyncIndexReads,
     AsyncSnapshotIndex,
-    AsyncTableReads,
 )
 from braidlog.closable import Closable
 from braidlog.errors import ClosedError, CorruptionError
@@ -106,9 +105,21 @@ class ClusterTableIndex(_IndexReads[AsyncClusterTableIndex]):
 class ClusterSnapshotIndex(_IndexReads[AsyncSnapshotIndex]):
     """An index at the position of a snapshot."""
 
+    part = blocking_call(AsyncSnapshotIndex.part)
+    divide = blocking_call(AsyncSnapshotIndex.divide)
+    part_batches = blocking_iterator(AsyncSnapshotIndex._part_chunks)
+
+    @property
+    def id(self) -> str:
+        """Identity of the index; one that is made anew under its name has another."""
+        return self._target.id
+
 
 class ClusterTableSnapshot(_TableReads[AsyncClusterTableSnapshot], Closable):
     """A table of a cluster at one position; see `AsyncClusterTableSnapshot`."""
+
+    divide = blocking_call(AsyncClusterTableSnapshot.divide)
+    share = blocking_call(AsyncClusterTableSnapshot.share)
 
     @property
     def position(self) -> int:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, Self, TypeVar
@@ -27,12 +27,14 @@ from braidlog.errors import (
     BeyondEndError,
     LogError,
     NotFoundError,
+    NotReadyError,
+    OlderNodesError,
     RemoteProtocolError,
     TrimmedError,
     UnavailableError,
 )
-from braidlog.wire.messages import Message
-from braidlog.wire.rows import ReleaseRows, Rows, ScanRows
+from braidlog.wire.messages import Feature, Message
+from braidlog.wire.rows import SHARED_LEASE, ReleaseRows, Rows, ScanRows
 from braidlog.wire.tables import TableInfo
 
 __all__ = ["Answered", "PositionLease", "TableHosts"]
@@ -44,6 +46,12 @@ _WAIT_MS: Final = 1000
 _LEASE_S: Final = 15.0
 _RENEWALS: Final = 3
 """How often a lease is asked for while it lasts."""
+_SHARED_S: Final = 120.0
+"""So long after the last reader of a shared position another one may come."""
+_SHARINGS: Final = 4
+"""How often it is asked for in that time."""
+_SHARE_S: Final = 2.0
+"""Longest time in which a host has to say that it keeps one."""
 _HINT: Final = (
     "`braidlog cluster status` shows the hosts of the table; with `stale_ok=True` a "
     "read takes what a host has"
@@ -170,6 +178,10 @@ class TableHosts:
             ) -> Answered:
                 try:
                     return await self._ask(node, partial(question, info), left)
+                except TrimmedError as error:
+                    said[node] = error
+                    # Each host merges by itself: another one may have it still.
+                    raise NotReadyError(error.message) from error
                 except LogError as error:
                     said[node] = error
                     raise
@@ -182,6 +194,8 @@ class TableHosts:
                 self.cluster.check_open()
                 if verdict_of(error) is Verdict.FINAL:
                     raise
+                if gone := self._gone(info, said, late=loop.time() >= deadline):
+                    raise gone from None
             else:
                 self._liked = answer.node
                 return answer
@@ -218,6 +232,23 @@ class TableHosts:
         """
         return (await self._ask(node, question, left)).message
 
+    def require(self, feature: Feature, nodes: Iterable[int] = ()) -> None:
+        """Refuse to ask nodes, or all hosts, what their version does not know.
+
+        Raises:
+            OlderNodesError: there is one.
+        """
+        asked = {*nodes} or {*self.info().joined}
+        older = sorted({*self.cluster.routes.older(feature)} & asked)
+        if older:
+            named = ", ".join(map(str, older))
+            msg = (
+                "hosts of the table run a version that cannot be asked for this: "
+                f"{named}"
+            )
+            error = OlderNodesError(msg, nodes=tuple(older))
+            raise error.advising("Upgrade those nodes")
+
     def _order(self, info: TableInfo, prefer: int) -> list[int]:
         """Return the hosts that have all of it, the best first."""
         alive = {node.node for node in self.cluster.routes.nodes if node.alive}
@@ -227,6 +258,16 @@ class TableHosts:
             spread,
             key=lambda node: (node != prefer, node not in alive, node != self._liked),
         )
+
+    def _gone(
+        self, info: TableInfo, said: dict[int, LogError], *, late: bool
+    ) -> TrimmedError | None:
+        """Return that a position is gone, unless a host that lives may have it."""
+        gone = {n: e for n, e in said.items() if isinstance(e, TrimmedError)}
+        alive = {node.node for node in self.cluster.routes.nodes if node.alive}
+        if not gone or not (late or gone.keys() >= {*info.joined} & alive):
+            return None
+        return min(gone.values(), key=lambda error: error.first)
 
     def _refused(self, info: TableInfo, said: dict[int, LogError]) -> UnavailableError:
         why = "; ".join(f"node {n}: {error.message}" for n, error in said.items())
@@ -241,16 +282,17 @@ class TableHosts:
             LogError: as `ask`.
         """
         table, number = self.info().table, self.calls.new_lease()
-        answer = await self.ask(_keep(at, after, number), prefer=prefer, only=table)
+        question = _keep(at, after, number, _LEASE_S)
+        answer = await self.ask(question, prefer=prefer, only=table)
         position = answer.of(Rows).position
         return PositionLease(self, table, position, answer.node, number)
 
 
-def _keep(at: int, after: int, number: int) -> Question:
+def _keep(at: int, after: int, number: int, lasts_s: float) -> Question:
     """Make the question that reads nothing and keeps a position."""
 
     def question(info: TableInfo, wait_ms: int) -> Message:
-        lease_ms = int(_LEASE_S * 1000)
+        lease_ms = int(lasts_s * 1000)
         return ScanRows(
             info.table, b"", b"", b"", False, 1, 1, at, after, wait_ms, lease_ms, number
         )
@@ -273,13 +315,14 @@ class PositionLease(AsyncClosable):
         self.node = node
         """The host that keeps it."""
         self._task = asyncio.create_task(self._renew())
+        self._sharing: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
         """Return this."""
         return self
 
     async def _renew(self) -> None:
-        question = _keep(self.position, self.position, self._number)
+        question = _keep(self.position, self.position, self._number, _LEASE_S)
         while True:
             await asyncio.sleep(_LEASE_S / _RENEWALS)
             # What cannot be kept is found out by whoever reads.
@@ -292,6 +335,38 @@ class PositionLease(AsyncClosable):
                 )
                 self.node = answer.node
 
+    async def share(self) -> None:
+        """Have every host keep it for whoever else reads there, two minutes longer.
+
+        They are asked again and again until this is closed.
+
+        Raises:
+            OlderNodesError: one is of a version that cannot be asked.
+        """
+        self._hosts.require(Feature.TABLE_PARTS)
+        # What was before the first record needs nobody who keeps it.
+        if self.position and self._sharing is None and not self._closed:
+            await self._share()
+            self._sharing = asyncio.create_task(self._share_on())
+
+    async def _share_on(self) -> None:
+        while True:
+            await asyncio.sleep(_SHARED_S / _SHARINGS)
+            await self._share()
+
+    async def _share(self) -> None:
+        at, info = self.position, self._hosts.info()
+        if info.table != self.table:
+            return  # It was emptied or rebuilt: whoever reads finds that out.
+        question = partial(_keep(at, at, SHARED_LEASE, _SHARED_S), info)
+
+        async def one(node: int) -> None:
+            # One that cannot keep it is not asked to read there.
+            with contextlib.suppress(LogError):
+                await self._hosts.ask_host(node, question, _SHARE_S)
+
+        await asyncio.gather(*map(one, info.joined))
+
     async def close(self) -> None:
         """Ask for it no more, and tell the host that it is not needed. Idempotent.
 
@@ -300,7 +375,9 @@ class PositionLease(AsyncClosable):
         if self._closed:
             return
         self._closed = True
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        tasks = [task for task in (self._task, self._sharing) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         message = ReleaseRows(self.table, self.position, self._number)
         self._hosts.calls.tell(self.node, message)

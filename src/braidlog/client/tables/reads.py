@@ -8,6 +8,7 @@ position is gone already, nothing was passed on yet, and the read begins again.
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
@@ -22,20 +23,22 @@ from braidlog.errors import (
     RemoteProtocolError,
     TrimmedError,
 )
-from braidlog.wire.messages import Message
-from braidlog.wire.rows import GetRows, Rows, ScanRows
+from braidlog.store.tables.entry import PARTS_MAX, TablePart
+from braidlog.wire.messages import Feature, Message
+from braidlog.wire.rows import DivideTable, GetRows, Rows, ScanRows, TableParts
 from braidlog.wire.tables import TableInfo
 
 if TYPE_CHECKING:
     from braidlog._native import Record
 
-__all__ = ["Found", "Page", "Wanted", "get_rows", "scan_pages"]
+__all__ = ["Found", "Page", "Wanted", "divide", "get_rows", "scan_pages"]
 
 KEYS_MAX: Final = 8192
 """Keys of one question."""
 _ROWS_MAX: Final = 8192
 _BYTES_MAX: Final = 1 << 20
 _ATTEMPTS: Final = 3
+_NUMBER_MAX: Final = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,9 +149,12 @@ async def _get_at(
     hosts: TableHosts, keys: Sequence[bytes], held: PositionLease
 ) -> Found:
     found, done, at = Found(held.position), 0, held.position
+    if not at:
+        return found  # There was no record yet.
     while done < len(keys):
         part = keys[done : done + KEYS_MAX]
         answer = await hosts.ask(_get(part, at, at), prefer=held.node, only=held.table)
+        _require_position(answer.of(Rows), at)
         done += _add(found, answer, done, len(part))
     return found
 
@@ -211,15 +217,24 @@ async def scan_pages(
 async def _pages_at(
     hosts: TableHosts, wanted: Wanted, held: PositionLease
 ) -> AsyncGenerator[Page, None]:
-    left: Wanted | None = wanted
     at = held.position
+    # At 0 there was no record yet.
+    left = wanted if at else None
     while left is not None and left.limit != 0:
         answer = await hosts.ask(
             _scan(left, left.limit, at, at), prefer=held.node, only=held.table
         )
-        page, left = _cut(left, answer.of(Rows), answer)
+        rows = answer.of(Rows)
+        _require_position(rows, at)
+        page, left = _cut(left, rows, answer)
         if page.positions:
             yield page
+
+
+def _require_position(rows: Rows, at: int) -> None:
+    if rows.position != at:
+        msg = f"rows came of position {rows.position}, not of {at}"
+        raise RemoteProtocolError(msg)
 
 
 def _cut(wanted: Wanted, rows: Rows, answer: Answered) -> tuple[Page, Wanted | None]:
@@ -227,6 +242,8 @@ def _cut(wanted: Wanted, rows: Rows, answer: Answered) -> tuple[Page, Wanted | N
     count = len(rows.positions)
     if wanted.limit is not None and count > wanted.limit:
         raise RemoteProtocolError("more rows came than were asked for")
+    if count and max(rows.positions) > rows.position:
+        raise RemoteProtocolError("a row came that is newer than its answer")
     page = Page(rows.positions, answer.payload)
     if rows.next is None:
         return page, None
@@ -236,11 +253,67 @@ def _cut(wanted: Wanted, rows: Rows, answer: Answered) -> tuple[Page, Wanted | N
     if limit == 0:
         return page, None
     begin, end = wanted.begin, wanted.end
+    within = begin <= rows.next and (end is None or rows.next <= end)
+    if not within or rows.next == (end if wanted.reverse else begin):
+        raise RemoteProtocolError("a scan would go on where it was, or beyond its end")
     if wanted.reverse:
         end = rows.next
     else:
         begin = rows.next
     return page, replace(wanted, begin=begin, end=end, limit=limit)
+
+
+async def divide(
+    hosts: TableHosts, wanted: Wanted, bytes_each: int, held: PositionLease
+) -> tuple[list[TablePart], int]:
+    """Divide what a scan reads; return its parts, and bytes of files of all.
+
+    Raises:
+        LogError: as `TableHosts.ask`.
+    """
+    bytes_each, at = min(max(1, bytes_each), _NUMBER_MAX), held.position
+    hosts.require(Feature.TABLE_PARTS)
+    if not at:
+        return [], 0  # There was no record yet.
+
+    def question(info: TableInfo, wait_ms: int) -> Message:
+        return DivideTable(
+            info.table,
+            wanted.tree_in(info),
+            wanted.begin,
+            wanted.end,
+            bytes_each,
+            PARTS_MAX,
+            at,
+            at,
+            wait_ms,
+        )
+
+    answer = await hosts.ask(question, prefer=held.node, only=held.table)
+    found = answer.of(TableParts)
+    return _checked_parts(wanted, found, at), found.whole
+
+
+def _checked_parts(wanted: Wanted, found: TableParts, at: int) -> list[TablePart]:
+    """Return parts that are all of what is wanted, at one position."""
+    begins, end = found.begins, wanted.end
+    if found.position != at:
+        msg = f"parts came of position {found.position}, not of {at}"
+        raise RemoteProtocolError(msg)
+    if len(begins) != len(found.sizes) or len(begins) > PARTS_MAX:
+        raise RemoteProtocolError("parts of a table came that are none")
+    if end is not None and end <= wanted.begin:
+        if begins:
+            raise RemoteProtocolError("parts came of no keys")
+        return []
+    if not begins or begins[0] != wanted.begin:
+        raise RemoteProtocolError("the first part of a table is missing")
+    if any(low >= high for low, high in itertools.pairwise(begins)):
+        raise RemoteProtocolError("parts of a table came in disorder")
+    if end is not None and begins[-1] >= end:
+        raise RemoteProtocolError("a part came behind the end")
+    parts = zip(begins, [*begins[1:], end], found.sizes, strict=True)
+    return [TablePart(*part) for part in parts]
 
 
 def _scan(  # type: ignore[no-untyped-def]

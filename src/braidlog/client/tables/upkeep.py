@@ -9,18 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final, TypeVar
 
-from braidlog.client.connection.routing import Routes
 from braidlog.client.retry import Verdict, verdict_of
 from braidlog.client.tables.hosts import Question, TableHosts
 from braidlog.errors import (
     CorruptionError,
     DeadlineError,
     LogError,
-    OlderNodesError,
     RemoteProtocolError,
     UnavailableError,
 )
@@ -112,7 +110,7 @@ async def _each(
     asked: set[int] = set()
     results: list[R] = []
     while missing := set(chosen(hosts.info())) - asked:
-        _require(hosts.cluster.routes, missing)
+        hosts.require(Feature.TABLE_TASKS, missing)
         asked |= missing
         done = await asyncio.gather(
             *(one(node) for node in sorted(missing)), return_exceptions=True
@@ -122,19 +120,6 @@ async def _each(
             raise min(errors, key=lambda error: not isinstance(error, CorruptionError))
         results += [each for each in done if not isinstance(each, BaseException)]
     return results
-
-
-def _require(routes: Routes, nodes: Iterable[int]) -> None:
-    """Refuse to ask nodes what their version does not know.
-
-    Raises:
-        OlderNodesError: there is one.
-    """
-    older = sorted({*routes.older(Feature.TABLE_TASKS)} & {*nodes})
-    if older:
-        named = ", ".join(map(str, older))
-        msg = f"hosts of the table run a version that cannot be asked for this: {named}"
-        raise OlderNodesError(msg, nodes=tuple(older)).advising("Upgrade those nodes")
 
 
 async def _ask(

@@ -15,18 +15,22 @@ from collections.abc import Callable
 from typing import Final, TypeAlias
 
 from braidlog.errors import LogError, NotFoundError, NotReadyError
+from braidlog.metarepo.machine.state import LogState
 from braidlog.metarepo.machine.tables import tables_of
 from braidlog.node.repository.member import RepositoryMember
 from braidlog.node.repository.route import RepositoryRoute
 from braidlog.node.requests.gathering import Gathering
 from braidlog.node.requests.metadata import Done, Scheduler
 from braidlog.serving.sessions import Request
+from braidlog.wire.codec import encode
 from braidlog.wire.messages import Feature, GetLogEnd, GetMetadata, LogEnd, Message
 
 __all__ = ["LogEnds"]
 
 _SLICE: Final = 128
 """Questions that are answered in one turn of the loop."""
+_PAUSE_S: Final = 0.05
+"""Between two looks whether there is room for answers again."""
 
 _Question: TypeAlias = tuple[Request, GetLogEnd]
 
@@ -39,11 +43,19 @@ class LogEnds:
         route: RepositoryRoute,
         forward: Callable[[int, Message, Done], None],
         loop: Scheduler,
+        full: Callable[[], bool],
     ) -> None:
-        """Begin with nobody who asks; ``forward`` asks another node."""
+        """Begin with nobody who asks; ``forward`` asks another node.
+
+        ``full`` tells whether sessions hold as many answers as they may.
+        """
         self._route = route
         self._forward = forward
         self._loop = loop
+        self._full = full
+        self._encoded: dict[tuple[bytes, bool], bytes] = {}
+        """Answers about logs, with their tables or without, as of an index."""
+        self._encoded_at = 0
         self._confirmed: Gathering[_Question, LogError | None]
         self._confirmed = Gathering(self._confirm, self._settle)
         self._ready: deque[tuple[_Question, LogError | None]] = deque()
@@ -87,12 +99,14 @@ class LogEnds:
 
     def _answer_some(self) -> None:
         """Answer some; the rest in another turn, with other work between."""
-        for _ in range(min(_SLICE, len(self._ready))):
+        # While answers are not taken, more of them would only fill the memory.
+        full = self._full()
+        for _ in range(0 if full else min(_SLICE, len(self._ready))):
             (request, message), error = self._ready.popleft()
             if not request.gone:
                 self._answer(request, message, error)
         if self._ready:
-            self._loop.soon(self._answer_some)
+            self._loop.soon(self._answer_some, _PAUSE_S if full else 0.0)
 
     def _answer(
         self, request: Request, message: GetLogEnd, error: LogError | None
@@ -106,9 +120,20 @@ class LogEnds:
             request.fail(NotFoundError(msg))
         else:
             news = repository.revision > message.known
+            request.answer_encoded(LogEnd, self._bytes_of(log, news=news))
+
+    def _bytes_of(self, log: LogState, *, news: bool) -> bytes:
+        """Return the answer about a log, encoded once for all who ask at a time."""
+        repository = self._member.group.repository
+        if self._encoded_at != repository.index:
+            self._encoded.clear()
+            self._encoded_at = repository.index
+        key = log.log, news
+        if key not in self._encoded:
             tables = tuple(tables_of(repository.state, log.log)) if news else None
             end = LogEnd(repository.index, log.high_watermark, tables)
-            request.answer(end)
+            self._encoded[key] = encode(end)
+        return self._encoded[key]
 
     def _pass_on(self, request: Request, message: GetLogEnd) -> None:
         voter, known = self._route.connected_voter, self._route.directory.metadata

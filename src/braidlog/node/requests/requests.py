@@ -56,7 +56,7 @@ class Requests:
         self._loop = loop
         self._forwarding = Forwarding(peers.request, patience)
         self.answers = Answers(route, self.forward, loop, full)
-        self._ends = LogEnds(route, self.forward, loop)
+        self._ends = LogEnds(route, self.forward, loop, full)
 
     @property
     def waiting(self) -> int:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 __all__ = [
+    "Divided",
     "Engine",
     "FoundRows",
     "HostedTable",
@@ -64,6 +65,17 @@ class FoundRows:
     """How many of these keys were looked up."""
     next: bytes | None = None
     """Where the scan goes on; None: it is over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Divided:
+    """Where to divide a scan, as of a position."""
+
+    position: int
+    parts: tuple[tuple[bytes, int], ...]
+    """First key and bytes of files of each part, in order."""
+    whole: int
+    """Bytes of files of all of the tree."""
 
 
 class Lease(Protocol):
@@ -148,6 +160,15 @@ class HostedTable(Protocol):
             TrimmedError, BeyondEndError: as `get_rows`.
             NotFoundError: there is no such index.
             NotReadyError: the index is still being built here.
+        """
+
+    def divide(self, bounds: ScanBounds, at: int) -> Divided:
+        """Divide what a scan reads into parts of about ``bytes_max`` bytes of files.
+
+        There are ``count_max`` parts at most.
+
+        Raises:
+            LogError: as `scan_rows`.
         """
 
     def lease(self, position: int) -> Lease:

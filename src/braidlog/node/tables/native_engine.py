@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from braidlog import _native
 from braidlog.errors import ClosedError, NotFoundError, NotReadyError
 from braidlog.node.tables.engine import (
+    Divided,
     FoundRows,
     LogPiece,
     ScanBounds,
@@ -158,6 +159,16 @@ class HostedNativeTable:
             at,
         )
         return FoundRows(position, batch, tuple(positions), next=following)
+
+    def divide(self, bounds: ScanBounds, at: int) -> Divided:
+        """Divide what a scan reads into parts."""
+        tree = int.from_bytes(bounds.tree) if bounds.tree else None
+        if tree is not None:
+            self._check_built(tree)
+        position, parts, whole = self._native.divide(
+            tree, bounds.begin, bounds.end, bounds.count_max, bounds.bytes_max, at
+        )
+        return Divided(position, tuple(parts), whole)
 
     def _check_built(self, tree: int) -> None:
         built = self._native.is_built(tree)

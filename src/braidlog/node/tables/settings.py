@@ -38,16 +38,22 @@ class TableSettings:
     """Rows of one answer."""
     answer_bytes_max: int = 4 << 20
     """Bytes of the rows of one answer; one row may have more."""
+    parts_max: int = 1024
+    """Parts of a table that is divided: their first keys have room in an answer."""
     part_bytes: int = 1 << 20
     """Bytes of a part of a file that is copied."""
     pins_max: int = 16
     """Versions that others copy, of all tables."""
+    pins_of_one_max: int = 8
+    """Those of one connection."""
     pin_s: float = 60.0
     """A version is kept for so long after its last part was asked for."""
     leases_max: int = 1024
     """Positions of one table that are kept readable."""
     leases_of_one_max: int = 64
     """Those that one connection began to keep."""
+    leases_of_one_connection_max: int = 4096
+    """Leases of one connection, of all positions of all tables."""
     lease_max_s: float = 120.0
     checks_max: int = 16
     """Tables that are read whole for somebody, or wait for that."""

@@ -1,16 +1,20 @@
 """The end of a copy that has the table: pinned versions, and parts of their files.
 
 *Invariants.* A pin ends when it is let go of, when nobody has asked for a part of it
-for a while, or when its table is closed here. There are at most ``pins_max``.
+for a while, or when its table is closed here. There are at most ``pins_max``, and no
+connection has so many that others get none.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import partial
 
 from braidlog.errors import InvalidArgumentError, NotReadyError
+from braidlog.node.share import share_of_one
 from braidlog.node.tables.engine import HostedTable, Pinned
 from braidlog.node.tables.settings import TableSettings
 from braidlog.node.tables.worker import Worker
@@ -22,6 +26,8 @@ __all__ = ["Pins"]
 @dataclass(slots=True)
 class _Pin:
     table: bytes
+    owner: Hashable
+    """The connection that pinned it."""
     pinned: Pinned
     lease_s: float
     ends: float
@@ -31,13 +37,20 @@ class _Pin:
 class Pins:
     """All versions of this node's tables that others copy."""
 
-    def __init__(self, settings: TableSettings, worker: Worker, first: int) -> None:
+    def __init__(
+        self,
+        settings: TableSettings,
+        worker: Worker,
+        first: int,
+        connections: Callable[[], int],
+    ) -> None:
         """Begin with none; numbers begin at ``first``, so that none comes twice."""
         self._settings = settings
+        self._connections = connections
         self._worker = worker
         self._next = first
         self._pins: dict[int, _Pin] = {}
-        self._begun = 0
+        self._begun: Counter[Hashable] = Counter()
         # All runs are read that were never pinned: who is asked again and again, or for
         # many tables, must have threads left for everything else.
         self._reading = asyncio.Semaphore(1)
@@ -46,25 +59,40 @@ class Pins:
         """Return how many there are."""
         return len(self._pins)
 
-    async def pin(self, table: HostedTable, message: PinRuns, now: float) -> PinnedRuns:
-        """Pin a version of a table.
+    async def pin(
+        self, table: HostedTable, message: PinRuns, owner: Hashable, now: float
+    ) -> PinnedRuns:
+        """Pin a version of a table for a connection.
 
         Raises:
-            NotReadyError: too many are pinned.
+            NotReadyError: too many are pinned, of all or of the connection.
             CorruptionError: some of it is damaged.
         """
-        if len(self._pins) + self._begun >= self._settings.pins_max:
-            raise NotReadyError(f"this node has {len(self._pins)} pinned versions")
-        self._begun += 1
+        self._require_place(owner)
+        self._begun[owner] += 1
         try:
             async with self._reading:
                 pinned = await self._worker.run(table.pin)
         finally:
-            self._begun -= 1
+            self._begun[owner] -= 1
+            if not self._begun[owner]:
+                del self._begun[owner]
         lease = min(message.lease_ms / 1000, self._settings.pin_s)
         self._next += 1
-        self._pins[self._next] = _Pin(message.table, pinned, lease, now + lease)
+        self._pins[self._next] = _Pin(message.table, owner, pinned, lease, now + lease)
         return PinnedRuns(self._next, pinned.flushed, pinned.files)
+
+    def _require_place(self, owner: Hashable) -> None:
+        settings = self._settings
+        most, of_one = settings.pins_max, settings.pins_of_one_max
+        count = len(self._pins) + self._begun.total()
+        if count >= most:
+            raise NotReadyError(f"this node has {count} pinned versions")
+        mine = sum(1 for pin in self._pins.values() if pin.owner is owner)
+        mine += self._begun[owner]
+        if mine >= share_of_one(count, most, of_one, self._connections()):
+            msg = f"this connection has {mine} pinned versions already"
+            raise NotReadyError(msg).advising("Let one of them go first")
 
     async def fetch(self, message: FetchRun, now: float) -> tuple[RunPart, bytes]:
         """Read a part of a pinned file.

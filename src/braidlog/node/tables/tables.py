@@ -42,9 +42,10 @@ from braidlog.node.tables.source import Pins
 from braidlog.node.tables.view import CatalogView
 from braidlog.node.tables.waiters import PositionWaiter, Waiters
 from braidlog.node.tables.worker import Worker
-from braidlog.serving.sessions import Request, told
+from braidlog.serving.sessions import Request, Session, told
 from braidlog.wire.messages import Message, Read
 from braidlog.wire.rows import (
+    DivideTable,
     FetchRun,
     FlushTable,
     GetRows,
@@ -54,6 +55,7 @@ from braidlog.wire.rows import (
     Rows,
     RunPart,
     ScanRows,
+    TableParts,
     TableStatus,
     UnpinRuns,
     VerifyTable,
@@ -69,6 +71,7 @@ _log = logging.getLogger(__name__)
 TABLE_REQUESTS: Final = (
     GetRows,
     ScanRows,
+    DivideTable,
     GetTable,
     FlushTable,
     VerifyTable,
@@ -80,7 +83,7 @@ TABLE_REQUESTS: Final = (
 """What `Tables.take` takes."""
 
 _Read = GetRows | ScanRows
-_Asked = _Read | GetTable | FlushTable | VerifyTable
+_Asked = _Read | GetTable | DivideTable | FlushTable | VerifyTable
 """What waits until the host has applied a position."""
 _CHECK_ID_BYTES: Final = 16
 
@@ -93,6 +96,10 @@ class TableWork:
     worker: Worker
     slow: Worker
     settings: TableSettings = field(default_factory=TableSettings)
+
+
+def _is_gone(owner: Hashable) -> bool:
+    return isinstance(owner, Session) and owner.gone
 
 
 class Tables:
@@ -124,9 +131,9 @@ class Tables:
         self._view = CatalogView(route, peers, questions)
         self._feed = Feed(route.node, self._view, questions, read, share)
         self._waiters = Waiters(settings, connections)
-        self._leases = Leases(settings, connections)
+        self._leases = Leases(settings, connections, _is_gone)
         self._connections = connections
-        self._pins = Pins(settings, work.slow, first_pin)
+        self._pins = Pins(settings, work.slow, first_pin, connections)
         self._checks = Checks(settings, work.slow)
         self._hosts = Hosts(
             HostParts(
@@ -216,7 +223,7 @@ class Tables:
         elif isinstance(message, _Asked):
             self._read(request, self._checked(message), now)
         elif isinstance(message, PinRuns):
-            self._answer(request, self._pin(message, now))
+            self._answer(request, self._pin(message, request.session, now))
         elif isinstance(message, FetchRun):
             self._answer(request, self._fetch(message, now))
         elif isinstance(message, ReleaseRows):
@@ -246,6 +253,9 @@ class Tables:
                 count_max=max(1, min(message.count_max, settings.rows_max)),
                 bytes_max=max(1, min(message.bytes_max, settings.answer_bytes_max)),
             )
+        if isinstance(message, DivideTable):
+            most = max(1, min(message.parts_max, settings.parts_max))
+            return msgspec.structs.replace(message, parts_max=most)
         return message
 
     def _read(self, request: Request, message: _Asked, now: float) -> None:
@@ -334,6 +344,8 @@ class Tables:
                 return await self._state(host, host.table), b""
             if isinstance(message, GetTable):
                 return await self._state(host, host.table), b""
+            if isinstance(message, DivideTable):
+                return await self._parts(host.table, message), b""
             return await self._rows(host, message, owner)
         except CorruptionError as error:
             host.breaks(error)
@@ -383,16 +395,32 @@ class Tables:
         )
         return partial(table.scan_rows, bounds, message.at)
 
+    async def _parts(self, table: HostedTable, message: DivideTable) -> TableParts:
+        bounds = ScanBounds(
+            message.tree,
+            message.begin,
+            message.end,
+            reverse=False,
+            count_max=message.parts_max,
+            bytes_max=message.bytes_each,
+        )
+        divide = partial(table.divide, bounds, message.at)
+        divided = await self._worker.run(divide)
+        begins, sizes = zip(*divided.parts, strict=True) if divided.parts else ((), ())
+        return TableParts(divided.position, begins, sizes, divided.whole)
+
     async def _state(self, host: TableHost, table: HostedTable) -> TableStatus:
         figures = await self._worker.run(table.stats)
         return TableStatus(
             table.applied, table.flushed, table.floor, host.joined, figures
         )
 
-    async def _pin(self, message: PinRuns, now: float) -> tuple[Message, bytes]:
+    async def _pin(
+        self, message: PinRuns, owner: Hashable, now: float
+    ) -> tuple[Message, bytes]:
         host = self._hosts.host(message.table)
         try:
-            return await self._pins.pin(host.table, message, now), b""
+            return await self._pins.pin(host.table, message, owner, now), b""
         except CorruptionError as error:
             host.breaks(error)
             raise

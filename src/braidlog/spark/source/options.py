@@ -58,7 +58,6 @@ _NAMES: Final = (
 _OF_TABLES: Final = "option."
 _NOT_OF_TABLES: Final = (
     "log",
-    "cluster",
     "raw",
     "from",
     "to",
@@ -210,7 +209,8 @@ def _check_table(given: Mapping[str, str]) -> None:
         if given.get(name.lower()):
             raise InvalidArgumentError(
                 f"options 'table' and {name!r} exclude each other: a table is read in "
-                "its data directory ('path'), at one position ('at')"
+                "its data directory ('path') or of a cluster ('cluster'), at one "
+                "position ('at')"
             )
 
 

@@ -36,6 +36,10 @@ COLUMNS: Final = {
 }
 """Spark's and Arrow's type of each column, in the order of the default schema."""
 
+IN_THE_PLACE: Final = ("stream", "llsn")
+"""Columns that say where a record is in its log, which a table of a cluster does not
+know."""
+
 _MAY_BE_NULL: Final = ("key",)
 # Headers are not: a record without any has an empty map, in every kind of place.
 _WRAPPED: Final = {"json": "struct<{}>", "arrow": "array<struct<{}>>"}
@@ -60,7 +64,9 @@ def ddl_of(options: ReadOptions) -> str:
 
 
 def _kinds(options: ReadOptions) -> dict[str, str]:
-    kinds = {name: kind for name, (kind, _) in COLUMNS.items()}
+    of_cluster = options.table and options.origin.cluster
+    left_out = IN_THE_PLACE if of_cluster else ()
+    kinds = {name: kind for name, (kind, _) in COLUMNS.items() if name not in left_out}
     for name, form in (("key", options.key_format), ("value", options.value_format)):
         if form == "utf8":
             kinds[name] = "string"
@@ -96,6 +102,7 @@ def requested(schema: Any, options: ReadOptions) -> tuple[Column, ...]:
     from pyspark.sql.pandas.types import to_arrow_type
 
     kinds = _kinds(options)
+    what = "table" if options.table else "log"
     may_be_null = {*_MAY_BE_NULL, *(["value"] if options.malformed == "null" else [])}
     columns = []
     for field in schema.fields:
@@ -103,7 +110,8 @@ def requested(schema: Any, options: ReadOptions) -> tuple[Column, ...]:
         if not _fits(kind, field.name, kinds, options):
             there = ", ".join(f"{name} {kind}" for name, kind in kinds.items())
             raise InvalidArgumentError(
-                f"a log has no column `{field.name} {kind}`; its columns are: {there}"
+                f"a {what} has no column `{field.name} {kind}`; its columns are: "
+                f"{there}"
             )
         if field.name in may_be_null and not field.nullable:
             raise InvalidArgumentError(

@@ -7,15 +7,16 @@ read in this way holds every row that matches, and perhaps more: Spark applies a
 its filters again.
 
 An index is taken only where it leads to a small part of the table: each of its entries
-costs a look-up, and it is read by one task.
+costs a look-up. Its tasks have fewer records for that, so that they take about as long
+as those that read keys.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 from pyspark.sql.datasource import (
     EqualTo,
@@ -29,6 +30,7 @@ from pyspark.sql.datasource import (
 )
 
 from braidlog.spark.source.selection import Range
+from braidlog.store.tables.entry import TablePart
 
 Path: TypeAlias = tuple[str, ...]
 """A column, or names of fields within the value."""
@@ -36,8 +38,11 @@ Path: TypeAlias = tuple[str, ...]
 ANY: Final[Range[Any]] = Range()
 """All values."""
 
+WHOLE: Final = TablePart(b"", None, 0)
+
 INDEX_PART_MAX: Final = 0.1
-"""Beyond that part of the table its tasks read all of it sooner."""
+"""Beyond that part of the table its tasks read all of it sooner: so many records are
+looked up in the time in which all of them are read."""
 
 _EXACT: Final = 1 << 53
 """Integers below it are floats without loss."""
@@ -45,6 +50,38 @@ _EXACT: Final = 1 << 53
 _INT_MAX: Final = (1 << 63) - 1
 
 _KINDS: Final = ("scalar", "bool", "int", "float", "text", "bytes")
+
+
+class Index(Protocol):
+    """An index at one position, as far as a plan looks at it."""
+
+    @property
+    def id(self) -> str:
+        """Its identity."""
+
+    def part(self, begin: Any = None, end: Any = None) -> float:
+        """Return which part of it is between two values."""
+
+    def divide(
+        self, bytes_per_part: int, begin: Any = None, end: Any = None
+    ) -> list[TablePart]:
+        """Divide what is between two values."""
+
+
+class Snapshot(Protocol):
+    """A table at one position, as far as a plan looks at it."""
+
+    @property
+    def position(self) -> int:
+        """Position of the last record that counts."""
+
+    def index(self, name: str) -> Index:
+        """Return an index."""
+
+    def divide(
+        self, bytes_per_part: int, begin: bytes | None = None, end: bytes | None = None
+    ) -> list[TablePart]:
+        """Divide keys."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +92,13 @@ class TableTask:
     """Identity of the table, so that one made anew under its name is not taken for
     it."""
     position: int
-    keys: Range[bytes] = ANY
+    part: TablePart = WHOLE
+    """Keys, or entries of the index."""
     index: str = ""
-    values: Range[Any] = ANY
+    index_id: str = ""
+    """Identity of it."""
+    keys: frozenset[bytes] | None = None
+    """Keys to look up, instead of a part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,33 +255,45 @@ def _as(kind: str, values: Range[Any]) -> Range[Any] | None:
     return None
 
 
-def plan_keys(
+def plan_table(
     table: str,
-    position: int,
-    ranges: Sequence[tuple[bytes, int]],
+    snapshot: Snapshot,
     keys: Range[bytes],
+    indexes: Mapping[str, Range[Any]],
     bytes_per_partition: int,
 ) -> list[TableTask]:
-    """Return tasks of keys: one for each range of the table, small ones together.
+    """Return tasks that read everything that may match.
 
-    ``ranges`` has first keys, in their order, and sizes. A set of keys is one task.
+    ``indexes`` are those that may be used, with what matters of each. A set of keys is
+    one task.
     """
+    position = snapshot.position
+    if not position:
+        return []  # There is no record yet.
     if keys.among is not None:
         among = frozenset(key for key in keys.among if key in keys)
-        return [TableTask(table, position, Range(among=among))] if among else []
-    begins: list[bytes] = []
-    size = 0
-    for begin, bytes_ in ranges:
-        if not begins or size + bytes_ > bytes_per_partition:
-            begins.append(begin)
-            size = 0
-        size += bytes_
-    parts = [
-        Range(begin, end).within(keys)
-        for begin, end in zip(begins, [*begins[1:], None], strict=True)
-    ]
-    return [TableTask(table, position, part) for part in parts if _has_keys(part)]
+        return [TableTask(table, position, keys=among)] if among else []
+    if not keys and indexes:
+        parts = {
+            name: snapshot.index(name).part(values.begin, values.end)
+            for name, values in indexes.items()
+        }
+        name = min(parts, key=lambda name: (parts[name], name))
+        if parts[name] <= INDEX_PART_MAX:
+            values, size = indexes[name], bytes_per_partition
+            return _plan_index(table, snapshot, name, values, size)
+    found = snapshot.divide(bytes_per_partition, keys.begin, keys.end)
+    return [TableTask(table, position, part) for part in found]
 
 
-def _has_keys(keys: Range[bytes]) -> bool:
-    return keys.end is None or (keys.begin or b"") < keys.end
+def _plan_index(
+    table: str, snapshot: Snapshot, name: str, values: Range[Any], size: int
+) -> list[TableTask]:
+    index = snapshot.index(name)
+    whole = sum(part.bytes for part in snapshot.divide(size))
+    entries = sum(part.bytes for part in index.divide(size))
+    # So many bytes of entries lead to as many records as a task has time to look up.
+    each = int(size * INDEX_PART_MAX * entries / whole) if whole else size
+    parts = index.divide(max(1, each), values.begin, values.end)
+    at = snapshot.position
+    return [TableTask(table, at, part, name, index.id) for part in parts]

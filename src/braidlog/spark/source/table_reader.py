@@ -1,9 +1,13 @@
-"""Reads a table of a directory in one action of Spark.
+"""Reads a table of a directory or of a cluster in one action of Spark.
 
 Theory of operation: the driver looks at the table once, and all tasks read it at the
-position that it had then. A task opens the directory itself. Nobody tells the writer of
-the directory that a query reads: it keeps what that position needs only as long as the
-`history` of the table says, so a task that comes too late fails, and says so.
+position that it had then. A task opens the directory itself, or asks a host of the
+table.
+
+Nobody keeps that position in a directory: it can be read for as long as the `history`
+of the table says. The hosts of a cluster keep it when the driver has planned, and from
+then on as long as tasks ask for it: Spark's planner ends when it has planned, so it
+cannot ask, and every task does. A task that comes too late fails, and says so.
 """
 
 from __future__ import annotations
@@ -11,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
@@ -21,42 +25,51 @@ from braidlog.handover import Landmark, check_landmarks, identify_imports
 from braidlog.sources.chunks import rechunk
 from braidlog.spark.source.options import ReadOptions
 from braidlog.spark.source.places import where_resolved
-from braidlog.spark.source.schema import Column, Rows
+from braidlog.spark.source.schema import IN_THE_PLACE, Column, Rows
 from braidlog.spark.source.selection import EVERYTHING
 from braidlog.spark.source.table_plan import (
-    INDEX_PART_MAX,
     TableTask,
     Wanted,
     index_for,
-    plan_keys,
+    plan_table,
     wanted_of,
 )
 from braidlog.spark.source.worker import landmarks_of
 from braidlog.store.store import open_store
 
 if TYPE_CHECKING:
+    from braidlog.client.tables.blocking import ClusterTable, ClusterTableSnapshot
     from braidlog.store.tables.table import Table, TableSnapshot
+
+    AnyTable: TypeAlias = Table | ClusterTable
+    AnySnapshot: TypeAlias = TableSnapshot | ClusterTableSnapshot
 
 _NOTHING: Final = TableTask("", 0)
 """Spark wants at least one partition."""
-
-_IN_THE_PLACE: Final = ("stream", "llsn")
-"""Columns that say where a record is in its log."""
 
 _HISTORY: Final = (
     "Start the query again; a larger `history` of the table keeps positions readable "
     "for longer"
 )
+_EXPIRED: Final = (
+    "Start the query again. The hosts keep the position of a query until none of its "
+    "tasks has run for two minutes; a larger `history` of the table keeps it longer"
+)
 
 
 @contextmanager
-def open_table(options: ReadOptions) -> Iterator[Table]:
+def open_table(options: ReadOptions) -> Iterator[AnyTable]:
     """Open the table that options name.
 
     Raises:
         NotFoundError: there is no such directory or table.
+        LogError: the cluster cannot be reached, or does not allow it.
     """
     path = options.origin.path
+    if not path:
+        with options.origin.client() as client:
+            yield client.table(options.table)
+        return
     with (
         where_resolved(path),
         open_store(Path(path).absolute(), read_only=True) as store,
@@ -65,7 +78,7 @@ def open_table(options: ReadOptions) -> Iterator[Table]:
 
 
 @contextmanager
-def snapshot_of(options: ReadOptions, table: Table) -> Iterator[TableSnapshot]:
+def snapshot_of(options: ReadOptions, table: AnyTable) -> Iterator[AnySnapshot]:
     """Hold the position to be read: that of ``at``, or the last one."""
     with table.at(options.at) as snapshot:
         yield snapshot
@@ -90,30 +103,21 @@ class TableReader(DataSourceReader):  # type: ignore[misc]
         """
         options = self.options
         with open_table(options) as table, snapshot_of(options, table) as snapshot:
+            _share(options, snapshot)
             tasks = self._plan(table, snapshot)
         return [InputPartition(task) for task in tasks or [_NOTHING]]
 
-    def _plan(self, table: Table, snapshot: TableSnapshot) -> list[TableTask]:
+    def _plan(self, table: AnyTable, snapshot: AnySnapshot) -> list[TableTask]:
         described = table.describe()
-        position = snapshot.position
         keys = self.options.selection.key.within(self.wanted.keys)
-        if not keys:
-            active = {
-                index.name: index.field
-                for index in described.indexes
-                if index.state == "active"
-            }
-            parts = []
-            for name, values in index_for(active, self.wanted).items():
-                part = snapshot.index(name).part(values.begin, values.end)
-                parts.append((part, name, values))
-            if parts:
-                part, name, values = min(parts, key=lambda each: each[:2])
-                if part <= INDEX_PART_MAX:
-                    task = TableTask(described.id, position, index=name, values=values)
-                    return [task]
+        active = {
+            index.name: index.field
+            for index in described.indexes
+            if index.state == "active"
+        }
+        indexes = index_for(active, self.wanted)
         size = self.options.bytes_per_partition
-        return plan_keys(described.id, position, snapshot.ranges(), keys, size)
+        return plan_table(described.id, snapshot, keys, indexes, size)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one task in batches of about 1 MB."""
@@ -139,7 +143,7 @@ def read_task(
     """Yield the rows of one task as Spark wants them.
 
     Raises:
-        TrimmedError: the writer has merged what the position of the query needs.
+        TrimmedError: what the position of the query needs has been merged.
         NotSharedError: this process does not see the directory of the driver.
     """
     if not task.table:
@@ -154,9 +158,11 @@ def read_task(
                 "planned: start it again"
             )
             raise NotFoundError(msg)
-        number = table.stream
+        # Of a cluster the columns that would need it are not there.
+        number = getattr(table, "stream", 0)
         try:
             with table.at(task.position) as snapshot:
+                _share(options, snapshot)
                 stored = _stored(snapshot, task, rows.stored, number)
                 yield from rows.of(rechunk(stored))
         except TrimmedError as error:
@@ -164,14 +170,21 @@ def read_task(
                 f"table {options.table!r} cannot be read at position {task.position} "
                 f"any more, at which this query was planned: {error.message}"
             )
-            raise TrimmedError(msg, first=error.first).advising(_HISTORY) from None
+            advice = _HISTORY if options.origin.path else _EXPIRED
+            raise TrimmedError(msg, first=error.first).advising(advice) from None
+
+
+def _share(options: ReadOptions, snapshot: AnySnapshot) -> None:
+    """Keep the position for the other tasks of a query, where somebody can."""
+    if not options.origin.path:
+        snapshot.share()  # type: ignore[union-attr]  # It is of a cluster.
 
 
 def _stored(
-    snapshot: TableSnapshot, task: TableTask, names: list[str], stream: int
+    snapshot: AnySnapshot, task: TableTask, names: list[str], stream: int
 ) -> Iterator[pa.RecordBatch]:
     """Yield the columns of a task, with stream and LLSN, which are not stored."""
-    stored = [name for name in names if name not in _IN_THE_PLACE]
+    stored = [name for name in names if name not in IN_THE_PLACE]
     for batch in _batches(snapshot, task, stored):
         arrays = [_column(batch, name, stream) for name in names]
         yield pa.RecordBatch.from_arrays(arrays, names)
@@ -185,15 +198,21 @@ def _column(batch: pa.RecordBatch, name: str, stream: int) -> Any:
 
 
 def _batches(
-    snapshot: TableSnapshot, task: TableTask, columns: list[str]
+    snapshot: AnySnapshot, task: TableTask, columns: list[str]
 ) -> Iterator[pa.RecordBatch]:
-    if task.index:
-        low, high = task.values.begin, task.values.end
-        yield from snapshot.index(task.index).batches(low, high, columns=columns)
-    elif task.keys.among is not None:
-        keys = pa.array(sorted(task.keys.among), pa.binary())
+    if task.keys is not None:
+        keys = pa.array(sorted(task.keys), pa.binary())
         found = snapshot.get_many(keys)
         yield found.filter(found.column("position").is_valid()).select(columns)
+    elif task.index:
+        index = snapshot.index(task.index)
+        if index.id != task.index_id:
+            msg = (
+                f"index {task.index!r} was made anew since the query was planned: "
+                "start it again"
+            )
+            raise NotFoundError(msg)
+        yield from index.part_batches(task.part, columns=columns)
     else:
-        low, high = task.keys.begin, task.keys.end
-        yield from snapshot.batches(low, high, columns=columns)
+        part = task.part
+        yield from snapshot.batches(part.begin, part.end, columns=columns)

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 from braidlog.errors import CorruptionError, InvalidArgumentError, NotFoundError
 
 __all__ = [
     "MEMORY_BYTES_DEFAULT",
+    "PARTS_MAX",
     "IndexDescription",
     "IndexEntry",
     "TableDescription",
     "TableEntry",
     "TableOptions",
+    "TablePart",
     "TableStats",
     "index_given_up",
 ]
@@ -26,6 +28,8 @@ MEMORY_BYTES_DEFAULT: Final = 64 << 20
 MEMORY_BYTES_MIN: Final = 1 << 16
 MEMORY_BYTES_MAX: Final = 1 << 40
 HISTORY_MAX: Final = (1 << 62) - 1
+PARTS_MAX: Final = 1024
+"""Parts into which a read is divided; beyond, each has more bytes."""
 
 _KNOWN: Final = ("history", "memory_bytes", "deletes")
 _AGAIN: Final = (
@@ -217,6 +221,17 @@ class TableDescription:
     """Position of the first of them."""
     failure: str | None = None
     """Why the table cannot be kept up to date at the moment."""
+
+
+class TablePart(NamedTuple):
+    """A part of a table or of an index, to be read by itself."""
+
+    begin: bytes
+    """First key of it, of an index as that orders them."""
+    end: bytes | None
+    """Key behind the last one; None: up to the end."""
+    bytes: int
+    """About how many bytes of files it has."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,12 @@ from braidlog.errors import (
     CorruptionError,
     MissingFileError,
 )
-from braidlog.store.tables.entry import IndexEntry, TableEntry
+from braidlog.store.tables.entry import (
+    PARTS_MAX,
+    IndexEntry,
+    TableEntry,
+    TablePart,
+)
 from braidlog.suggestions import table_mended
 
 if TYPE_CHECKING:
@@ -93,9 +98,20 @@ class OpenSnapshot(Reads):
             raise BeyondEndError(msg, next=self.position + 1)
         return self._native
 
-    def ranges(self) -> list[tuple[bytes, int]]:
-        """Return where the parts of the table begin, and about how large they are."""
-        return self._snapshot(None).ranges()
+    def divide(
+        self, bytes_per_part: int, index: str | None, begin: Any, end: Any
+    ) -> list[TablePart]:
+        """Divide keys, or a part of an index, into parts of about so many bytes."""
+        snapshot = self._snapshot(None)
+        parts = snapshot.divide(bytes_per_part, PARTS_MAX, index, begin, end)
+        return [TablePart(*part) for part in parts]
+
+    def part_batches(
+        self, index: str, part: TablePart, columns: list[str] | None
+    ) -> _native.TableBatches:
+        """Scan a part of an index as Arrow batches."""
+        snapshot = self._snapshot(None)
+        return snapshot.index_part_batches(index, part.begin, part.end, columns)
 
     def index_part(self, name: str, begin: Any, end: Any) -> float:
         """Return about which part of an index is between two values."""

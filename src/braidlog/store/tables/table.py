@@ -27,6 +27,7 @@ from braidlog.errors import (
 from braidlog.store.arguments import (
     DurationLike,
     checked_columns,
+    checked_count,
     checked_flag,
     checked_limit,
     checked_position,
@@ -36,6 +37,7 @@ from braidlog.store.tables.entry import (
     IndexDescription,
     TableDescription,
     TableEntry,
+    TablePart,
     TableStats,
     index_given_up,
 )
@@ -369,6 +371,13 @@ class SnapshotIndex(IndexReads):
         self._snapshot = snapshot
         self.name = name
 
+    @property
+    def id(self) -> str:
+        """Identity of the index; one that is made anew under its name has another."""
+        index = self._snapshot._entry.index(self.name)
+        assert index is not None, "a snapshot keeps the entry that it was made of"
+        return f"{index.tree:032x}"
+
     def _ready(self) -> tuple[Reads, str]:
         return self._snapshot._reads(), self.name
 
@@ -379,6 +388,25 @@ class SnapshotIndex(IndexReads):
         pays: beyond a tenth of the table a scan of all keys is faster.
         """
         return self._snapshot._native.index_part(self.name, begin, end)
+
+    def divide(
+        self, bytes_per_part: int, begin: Any = None, end: Any = None
+    ) -> list[TablePart]:
+        """Return parts of the index between two values; see `TableSnapshot.divide`.
+
+        The bytes are those of entries of the index, not of the records.
+        """
+        size = checked_count(bytes_per_part, "bytes_per_part")
+        return self._snapshot._native.divide(size, self.name, begin, end)
+
+    def part_batches(
+        self, part: TablePart, *, columns: list[str] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Scan a part that `divide` gave, as `pyarrow.RecordBatch`."""
+        import pyarrow as pa
+
+        native, columns = self._snapshot._native, checked_columns(columns)
+        yield from map(pa.record_batch, native.part_batches(self.name, part, columns))
 
 
 class TableSnapshot(TableReads, Closable):
@@ -412,13 +440,21 @@ class TableSnapshot(TableReads, Closable):
         """Position of the last record that counts."""
         return self._native.position
 
-    def ranges(self) -> list[tuple[bytes, int]]:
-        """Return where to divide a scan of all keys.
+    def divide(
+        self,
+        bytes_per_part: int,
+        begin: Buffer | None = None,
+        end: Buffer | None = None,
+    ) -> list[TablePart]:
+        """Divide the keys ``begin`` to ``end`` for several that read at a time.
 
-        For each part the first key of it, and about how many bytes of files it has.
-        The first part begins at the empty key. What is only in memory does not count.
+        Each part has about so many bytes of files; what is only in memory does not
+        count. There are 1024 parts at most: then they have more bytes. Together they
+        are all of these keys, each once. Whoever reads a part opens the table itself,
+        `at` this position: ``snapshot.scan(part.begin, part.end)``.
         """
-        return self._native.ranges()
+        size = checked_count(bytes_per_part, "bytes_per_part")
+        return self._native.divide(size, None, begin, end)
 
     def index(self, name: str) -> SnapshotIndex:
         """Return an index as it was at that position.

@@ -389,6 +389,20 @@ def test_answers_that_make_no_sense_are_refused() -> None:
     empty = Rows(5, (), (), b"k")
     with pytest.raises(RemoteProtocolError):
         _cut(Wanted(), empty, answered(empty))
+    newer = Rows(5, (1, 6), (), None)
+    with pytest.raises(RemoteProtocolError, match="newer"):
+        _cut(Wanted(), newer, answered(newer))
+    for wanted in (
+        Wanted(begin=b"k"),
+        Wanted(begin=b"l"),
+        Wanted(end=b"j"),
+        Wanted(end=b"k", reverse=True),
+        Wanted(begin=b"l", reverse=True),
+    ):
+        with pytest.raises(RemoteProtocolError, match="would go on"):
+            _cut(wanted, page, answered(page))
+    _, rest = _cut(Wanted(end=b"l", reverse=True), page, answered(page))
+    assert rest == Wanted(end=b"k", reverse=True)
 
 
 def replace_rows(rows: Rows, **changes: Any) -> Rows:

@@ -63,8 +63,8 @@ pub use counters::{
 pub use follow::Followed;
 pub use follower::{FollowedLog, TableFollower};
 pub use hosted::{
-    Bases, Bounds, FoundRows, HostedTable, LogSpan, PinnedContent, PinnedFile, PinnedTable,
-    TableLease, bases_of, decode_bases, encode_bases,
+    Bases, Bounds, Divided, FoundRows, HostedTable, LogSpan, PinnedContent, PinnedFile,
+    PinnedTable, TableLease, bases_of, decode_bases, encode_bases,
 };
 pub use open::{IndexDefinition, TableDefinition};
 pub use orphans::collect_orphans;

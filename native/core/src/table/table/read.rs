@@ -200,9 +200,24 @@ impl TableSnapshot {
         })
     }
 
-    /// First keys of the parts that the table's files have, and about how many bytes each: where to divide a scan.
-    pub fn ranges(&self) -> impl Iterator<Item = (&[u8], u64)> {
-        self.primary.ranges()
+    /// Divide the records with keys of `begin..end`, or the entries of an index with such index keys, for reading them in parts: see
+    /// [`Snapshot::divide`].
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] if there is no such index, or it is not built.
+    pub fn divide(
+        &self,
+        index: Option<&str>,
+        begin: Option<&[u8]>,
+        end: Option<&[u8]>,
+        bytes: u64,
+        parts_max: usize,
+    ) -> Result<Vec<(Vec<u8>, u64)>> {
+        let tree = match index {
+            None => &self.primary,
+            Some(name) => &self.find(name)?.1,
+        };
+        Ok(tree.divide(begin.unwrap_or_default(), end, bytes, parts_max))
     }
 
     /// Indexes, and each one's tree.

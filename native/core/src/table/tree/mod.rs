@@ -60,6 +60,7 @@
 //! 4. The number of a run is never given twice, even if the run was lost.
 
 mod commit;
+mod divide;
 mod floor;
 mod follower;
 mod image;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::merge::{Merge, Source};
 use super::retain::{Tombstones, Visible};
-use super::version::{TreeVersion, has_keys, lower};
+use super::version::{TreeVersion, has_keys};
 use super::view::State;
 use crate::error::{Error, Result};
 use crate::table::entry::{Direction, Entries, Entry};
@@ -156,15 +156,7 @@ impl Snapshot {
             .ranges
             .iter()
             .flat_map(|range| &range.slices);
-        let bytes = slices.map(|slice| {
-            let (begin, end) = (begin.max(&slice.begin), lower(end, slice.end.as_deref()));
-            if has_keys(begin, end) {
-                slice.run.bytes_between(Some(begin), end)
-            } else {
-                0
-            }
-        });
-        bytes.sum()
+        slices.map(|slice| slice.bytes_between(begin, end)).sum()
     }
 
     /// Every version of each key that is still there, without runs that have none from position `from` on. Others may be
@@ -177,17 +169,6 @@ impl Snapshot {
     /// The version that lists its runs.
     pub(in crate::table) fn version(&self) -> &TreeVersion {
         &self.state.view.version
-    }
-
-    /// First keys of the ranges, and about how many bytes of files each has: where to divide a scan.
-    pub fn ranges(&self) -> impl Iterator<Item = (&[u8], u64)> {
-        self.state.view.ranges.iter().map(|range| {
-            let bytes = range.slices.iter().map(|slice| {
-                let (begin, end) = (&slice.begin, slice.end.as_deref());
-                slice.run.bytes_between(Some(begin), end)
-            });
-            (range.begin.as_slice(), bytes.sum())
-        })
     }
 }
 

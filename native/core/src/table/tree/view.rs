@@ -36,6 +36,16 @@ impl OpenSlice {
         has_keys(begin, end).then(|| Source::Run(Box::new(entries())))
     }
 
+    /// About how many bytes of its file have keys of `begin..end`.
+    pub fn bytes_between(&self, begin: &[u8], end: Option<&[u8]>) -> u64 {
+        let (begin, end) = (begin.max(&self.begin), lower(end, self.end.as_deref()));
+        if has_keys(begin, end) {
+            self.run.bytes_between(Some(begin), end)
+        } else {
+            0
+        }
+    }
+
     /// All of its entries, read once.
     pub fn source_once(&self) -> Source {
         let entries = self

@@ -24,6 +24,6 @@ mod table;
 
 pub use bases::{Bases, bases_of, decode as decode_bases, encode as encode_bases, put_bases};
 pub use pin::{PinnedContent, PinnedFile, PinnedTable};
-pub use rows::{Bounds, FoundRows};
+pub use rows::{Bounds, Divided, FoundRows};
 pub use spans::LogSpan;
 pub use table::{HostedTable, TableLease};

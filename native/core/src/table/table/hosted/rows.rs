@@ -41,6 +41,17 @@ pub struct FoundRows {
     pub next: Option<Vec<u8>>,
 }
 
+/// Where to divide a tree, as of a position.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Divided {
+    /// What it is as of.
+    pub position: u64,
+    /// First key of each part, as the tree orders them, and about how many bytes of files it has.
+    pub parts: Vec<(Vec<u8>, u64)>,
+    /// About how many bytes of files the whole tree has.
+    pub whole: u64,
+}
+
 /// Rows that are gathered.
 #[derive(Default)]
 struct Gathered {
@@ -157,6 +168,23 @@ impl Table {
             }
         }
         rows.finish(snapshot.position())
+    }
+
+    /// Divide the keys of `bounds` into parts with about `bytes_max` bytes of files each, `count_max` at most.
+    ///
+    /// # Errors
+    /// As [`Table::scan_rows`].
+    pub(super) fn divide(&self, bounds: &Bounds<'_>, at: u64) -> Result<Divided> {
+        let snapshot = self.snapshot_for(bounds.tree, at)?;
+        let name = bounds.tree.map(|tree| self.name_of(tree)).transpose()?;
+        let (name, begin) = (name.as_deref(), Some(bounds.begin));
+        let (bytes, parts_max) = (bounds.bytes_max as u64, bounds.count_max);
+        let whole = snapshot.divide(name, None, None, u64::MAX, 1)?;
+        Ok(Divided {
+            position: snapshot.position(),
+            parts: snapshot.divide(name, begin, bounds.end, bytes, parts_max)?,
+            whole: whole.iter().map(|(_, bytes)| bytes).sum(),
+        })
     }
 
     /// Name of an index that can be read.

@@ -12,7 +12,7 @@ use super::super::table::{Table, TableOptions, TableStats};
 use super::super::verify::Verified;
 use super::bases::{self, BASES, Bases};
 use super::pin::PinnedTable;
-use super::rows::{Bounds, FoundRows};
+use super::rows::{Bounds, Divided, FoundRows};
 use super::spans::LogSpan;
 use crate::error::{Error, Result};
 use crate::table::run::RunCache;
@@ -166,6 +166,15 @@ impl HostedTable {
     /// As [`HostedTable::get_rows`]; [`Error::NotFound`] if there is no such index here, or it is not built yet.
     pub fn scan_rows(&self, bounds: &Bounds<'_>, at: u64) -> Result<FoundRows> {
         self.table.scan_rows(bounds, at)
+    }
+
+    /// Where to divide a scan for reading it in parts of about `bytes_max` bytes of files, `count_max` parts at most; the direction does
+    /// not count.
+    ///
+    /// # Errors
+    /// As [`HostedTable::scan_rows`].
+    pub fn divide(&self, bounds: &Bounds<'_>, at: u64) -> Result<Divided> {
+        self.table.divide(bounds, at)
     }
 
     /// Keep what a position sees.

@@ -5,6 +5,7 @@
 
 mod coalescing;
 mod crash;
+mod dividing;
 mod faults;
 mod following;
 mod golden;
