@@ -71,7 +71,7 @@ def _start(plan: Plan, store: str, task: str, _: ExitStack) -> Measure:
     def measure() -> Figures:
         # A directory for each round: neither store is asked to trim.
         directory = parent / str(next(turn))
-        command = [program, store, directory, task]
+        command: list[str | Path] = [program, store, directory, task]
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
         answer = json.loads(done.stdout)
         return {name: answer[name] for name in answer if name != "task"}
