@@ -97,11 +97,13 @@ def test_what_a_node_says_of_itself_is_not_enough() -> None:
 
 def test_what_a_node_says_keeps_it_out_under_a_new_leader() -> None:
     judged = Judged()
-    assert judged.judge.unfit(judged.now) == NOBODY
+    nodes = (1, 2, 3, 4)
+    # Node 4 has not said yet how it is.
+    assert judged.judge.unfit(judged.now, nodes) == {4}
     judged.says(3, 0.03, 0.001)
-    assert judged.judge.unfit(judged.now) == {3}
+    assert judged.judge.unfit(judged.now, nodes) == {3, 4}
     judged.pass_(5, FAST)
-    assert judged.judge.unfit(judged.now) == NOBODY
+    assert judged.judge.unfit(judged.now, nodes) == NOBODY
 
 
 def test_a_new_leader_keeps_out_whom_the_one_before_put_out() -> None:

@@ -477,7 +477,7 @@ class Leadership:
                 now,
                 self.changing,
                 slow=self.slow_nodes.slow,
-                unfit=self.slow_nodes.unfit(now),
+                unfit=self.slow_nodes.unfit(now, state.nodes),
             )
             self._events += self._controller.take_events()
             if not self._placing:
@@ -511,7 +511,7 @@ class Leadership:
         waits = self._changing or now - self._yielded < YIELD_SECONDS
         if core.id not in slow.slow or waits:
             return 0
-        unfit = slow.unfit(now)
+        unfit = slow.unfit(now, core.membership.voters)
         able = [
             node
             for node in core.membership.voters

@@ -37,9 +37,9 @@ class SlowNodes:
         """Return the nodes that are slow."""
         return self._judge.slow
 
-    def unfit(self, now: float) -> frozenset[int]:
-        """Return the nodes that must not become replicas now."""
-        return self._judge.unfit(now) if self._on else _NOBODY
+    def unfit(self, now: float, nodes: Collection[int]) -> frozenset[int]:
+        """Return which of these nodes must not become replicas now."""
+        return self._judge.unfit(now, nodes) if self._on else _NOBODY
 
     def slow_ms(self, node: int, now: float) -> int:
         """Return for how long a node has been slow, 0 if it is not."""

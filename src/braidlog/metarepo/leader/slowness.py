@@ -127,12 +127,13 @@ class Slowness:
 
     # --- what there is to see
 
-    def unfit(self, now: float) -> frozenset[int]:
-        """Return the nodes that must not become replicas now."""
+    def unfit(self, now: float, nodes: Collection[int]) -> frozenset[int]:
+        """Return which of these nodes must not become replicas now."""
         if not self._is_young(now):
             return self.slow
-        # Whoever led before may have put them out.
-        return self.slow.union(n for n in self._said if self._says_slow(n))
+        # Whoever led before may have put them out, also those that say it in a moment.
+        said = self._said
+        return self.slow.union(n for n in nodes if n not in said or self._says_slow(n))
 
     def _is_young(self, now: float) -> bool:
         return now < self._began + 2 * self.settings.enter
