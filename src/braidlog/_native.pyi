@@ -443,11 +443,7 @@ def rows_arrow(
     found: Sequence[int] | None = None,
 ) -> ArrowBatch: ...
 def index_bounds(
-    spec: str,
-    begin: Any = None,
-    end: Any = None,
-    prefix: Any = None,
-    value: Any = None,
+    spec: str, begin: Any = None, end: Any = None, prefix: Any = None, value: Any = None
 ) -> tuple[bytes | None, bytes | None]: ...
 
 @final
@@ -571,13 +567,7 @@ class RawDirectory:
     def state(
         self, stream: int
     ) -> tuple[
-        int,
-        int,
-        int,
-        int,
-        int,
-        list[tuple[int, int]],
-        tuple[int, int, int, int, int],
+        int, int, int, int, int, list[tuple[int, int]], tuple[int, int, int, int, int]
     ]: ...
     def damages(self) -> list[tuple[str, int, int | None, str]]: ...
     def doubtful(self) -> list[int]: ...
@@ -652,13 +642,7 @@ class Replicas:
     def state(
         self, stream: int
     ) -> tuple[
-        int,
-        int,
-        int,
-        int,
-        int,
-        list[tuple[int, int]],
-        tuple[int, int, int, int, int],
+        int, int, int, int, int, list[tuple[int, int]], tuple[int, int, int, int, int]
     ]: ...
     def ticket(self) -> int: ...
     def durable(self) -> int: ...
@@ -687,13 +671,7 @@ class Follower:
     def standing(
         self, stream: int
     ) -> tuple[
-        int,
-        int,
-        int,
-        int,
-        int,
-        list[tuple[int, int]],
-        tuple[int, int, int, int, int],
+        int, int, int, int, int, list[tuple[int, int]], tuple[int, int, int, int, int]
     ]: ...
     def runs(self, stream: int, begin: int, end: int) -> list[tuple[int, int, int]]: ...
     def glsn_ceil(self, stream: int, glsn: int) -> tuple[int, int] | None: ...
