@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import partial
+from typing import Final
 
 from braidlog.errors import InvalidArgumentError, NotReadyError
 from braidlog.node.share import share_of_one
@@ -21,6 +22,9 @@ from braidlog.node.tables.worker import Worker
 from braidlog.wire.rows import FetchRun, PinnedRuns, PinRuns, RunPart
 
 __all__ = ["Pins"]
+
+_PATH_SHOWN: Final = 200
+"""Of a path that is refused; it may be as long as a request."""
 
 
 @dataclass(slots=True)
@@ -106,7 +110,8 @@ class Pins:
             raise NotReadyError(f"pin {message.pin} has ended: pin a version again")
         known = next((f for f in pin.pinned.files if f.path == message.path), None)
         if known is None:
-            raise InvalidArgumentError(f"{message.path!r} is no file of the version")
+            shown = message.path[:_PATH_SHOWN]
+            raise InvalidArgumentError(f"{shown!r} is no file of the version")
         pin.ends = now + pin.lease_s
         size = min(message.bytes_max, self._settings.part_bytes)
         read = partial(pin.pinned.read, message.path, message.offset, size)

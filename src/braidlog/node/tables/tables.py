@@ -86,6 +86,7 @@ _Read = GetRows | ScanRows
 _Asked = _Read | GetTable | DivideTable | FlushTable | VerifyTable
 """What waits until the host has applied a position."""
 _CHECK_ID_BYTES: Final = 16
+_ID_BYTES: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +97,21 @@ class TableWork:
     worker: Worker
     slow: Worker
     settings: TableSettings = field(default_factory=TableSettings)
+
+
+def _check_identities(message: Message) -> None:
+    """Refuse what no table or index has as identity, before an error repeats it.
+
+    Raises:
+        InvalidArgumentError: it is of another length.
+    """
+    table, tree = getattr(message, "table", None), getattr(message, "tree", b"")
+    if table is not None and len(table) != _ID_BYTES:
+        msg = f"the identity of a table has {_ID_BYTES} bytes, got {len(table)}"
+        raise InvalidArgumentError(msg)
+    if tree and len(tree) != _ID_BYTES:
+        msg = f"the identity of an index has {_ID_BYTES} bytes, got {len(tree)}"
+        raise InvalidArgumentError(msg)
 
 
 def _is_gone(owner: Hashable) -> bool:
@@ -217,6 +233,7 @@ class Tables:
             LogError: it is refused.
         """
         now = asyncio.get_running_loop().time()
+        _check_identities(message)
         if isinstance(message, VerifyTable) and self._checks.knows(message.check):
             # What it came to is said, whatever has become of the table.
             self._answer(request, self._check(message))

@@ -15,6 +15,7 @@ from sim.tables.engine import REFUSED, TableDisk
 
 from braidlog.client import AsyncClusterLog
 from braidlog.errors import (
+    InvalidArgumentError,
     LogError,
     NotReadyError,
     OlderNodesError,
@@ -25,7 +26,17 @@ from braidlog.node.server import NodeServer, open_store
 from braidlog.node.tables.host import HostState
 from braidlog.node.tables.view import CatalogView
 from braidlog.wire.messages import Metadata
-from braidlog.wire.rows import GetRows, GetTable, ScanRows, TableStatus
+from braidlog.wire.rows import (
+    DivideTable,
+    FetchRun,
+    GetRows,
+    GetTable,
+    PinnedRuns,
+    PinRuns,
+    ReleaseRows,
+    ScanRows,
+    TableStatus,
+)
 from braidlog.wire.tables import CreateIndex, DropIndex, DropTable, IndexStatus
 from unit.node.tables.cluster import SETTINGS, Nodes, identity, running, serving, until
 
@@ -410,3 +421,30 @@ async def test_a_host_goes_on_while_a_rescued_cluster_does_not_know_its_table(
         await asyncio.sleep(0.2)
         assert nodes.nodes[1].state(table) == HostState.SERVING.value
         assert nodes.nodes[1].disk.trashed == []
+
+
+async def test_identities_of_another_length_are_refused(tmp_path: Path) -> None:
+    async with running(tmp_path, 1) as nodes:
+        log = await nodes.client.create_log("log")
+        table = await nodes.create(log, "stock", 1)
+        await serving(nodes, table, 1)
+        long, short = b"x" * 100_000, b"x"
+        for message in (
+            GetRows(long, (b"k",)),
+            GetRows(b"", (b"k",)),
+            ScanRows(short, b"", b"", None, False, 1, 1),
+            ScanRows(table, long, b"", None, False, 1, 1),
+            ScanRows(table, short, b"", None, False, 1, 1),
+            DivideTable(table, long, b"", None, 1, 1),
+            PinRuns(long, 1000),
+            ReleaseRows(long, 1, 1),
+        ):
+            with pytest.raises(InvalidArgumentError, match="has 16 bytes") as refused:
+                await nodes.cluster.ask_node(1, message, within=8)
+            assert len(str(refused.value)) < 200
+        pinned, _ = await nodes.cluster.ask_node(1, PinRuns(table, 1000), within=8)
+        assert isinstance(pinned, PinnedRuns)
+        ask = FetchRun(pinned.pin, "x" * 100_000, 0, 1)
+        with pytest.raises(InvalidArgumentError, match="is no file") as refused:
+            await nodes.cluster.ask_node(1, ask, within=8)
+        assert len(str(refused.value)) < 400
