@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Final, Literal, NamedTuple
 
 from braidlog.errors import CorruptionError, InvalidArgumentError, NotFoundError
@@ -81,6 +82,7 @@ class TableOptions:
         return json.dumps(self.unknown | known, sort_keys=True).encode()
 
     @classmethod
+    @lru_cache(maxsize=256)  # All tables are looked at again and again.
     def decode(cls, data: bytes) -> TableOptions:
         """Decode what the catalog stores.
 
