@@ -9,6 +9,7 @@ import pytest
 
 from braidlog.backup.layout import Backup
 from braidlog.testing import MemoryStore
+from memory_path import tmp_path as tmp_path
 from unit.backup.made import fill
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 import braidlog
+from memory_path import tmp_path as tmp_path
 
 
 @pytest.fixture
