@@ -93,7 +93,8 @@ class TableMemory:
             if not self.is_full or not self._tables:
                 return True
             largest = max(self._tables.values(), key=lambda each: each.memory_bytes)
-            if largest.memory_bytes:
+            # Below that, what is being applied fills the bound, and will be a table's.
+            if largest.memory_bytes >= self.share:
                 self._counters.table_reliefs += 1
                 await largest.relieve()
             return self.used < before
