@@ -184,6 +184,9 @@ class FollowedTables:
         """How often the catalog changed, which only its writer knows."""
         return
 
+    def changed_at_last(self) -> None:
+        """Return the same."""
+
     def entries(self) -> list[TableEntry]:
         """Return the tables of the catalog, by name."""
         self._store._check_open()

@@ -98,6 +98,11 @@ class TableHost:
         """How often the catalog changed; None if another process may change it."""
         return None if self._store.read_only else self._changes
 
+    def changed_at_last(self) -> int | None:
+        """Return the same once a change that is under way has been made."""
+        with self._changing:
+            return self.changed
+
     # -- catalog -----------------------------------------------------------------
 
     def entries(self) -> list[TableEntry]:

@@ -23,6 +23,7 @@ from braidlog.errors import (
     NotFoundError,
     NotReadyError,
     TrimmedError,
+    UnavailableError,
 )
 from braidlog.store.arguments import (
     DurationLike,
@@ -70,6 +71,11 @@ class FollowedPositions(Protocol):
     @property
     def end(self) -> int: ...
     def wait(self, position: int, *, timeout: float | None = None) -> bool: ...
+
+
+_OVERTAKEN = (ClosedError, CorruptionError, NotFoundError, UnavailableError)
+"""What a call may meet beneath which a table begins anew: it is closed, its files are
+gone, and the log knows it no more."""
 
 
 def _checked_after(after: int | None) -> int | None:
@@ -574,9 +580,9 @@ class Table(TableReads):
             changed = self._host.changed
             try:
                 return call(*self._opened())
-            except ClosedError:
-                # Another thread may have truncated or rebuilt it.
-                if self._host.changed == changed:
+            except _OVERTAKEN:
+                # Another thread may have truncated or rebuilt it beneath the call.
+                if self._host.changed_at_last() == changed:
                     raise
 
     def _reads(self) -> Reads:

@@ -10,9 +10,11 @@ import pytest
 import braidlog
 from braidlog.errors import (
     InvalidArgumentError,
+    LogError,
     MissingFileError,
     NotFoundError,
     TrimmedError,
+    UnavailableError,
 )
 from braidlog.store.tables.host import UPKEEP_S
 from braidlog.store.tables.opened import OpenTable
@@ -182,6 +184,56 @@ def test_files_are_opened_once_whoever_asks_for_what_a_table_was(
             getattr(change, call)("stock")
         opened = host.native(host.entry("stock"))
         assert host.native(before) is opened
+
+
+@pytest.mark.parametrize("call", ["truncate", "rebuild"])
+@pytest.mark.parametrize(
+    "error",
+    [
+        UnavailableError("cannot rename 1.run.tmp: No such file or directory"),
+        NotFoundError("table 7 not found"),  # When it lets the log go.
+        MissingFileError("000002.run is missing"),
+    ],
+)
+def test_a_flush_goes_on_with_the_table_that_began_anew(
+    store: braidlog.Store,
+    monkeypatch: pytest.MonkeyPatch,
+    call: str,
+    error: LogError,
+) -> None:
+    """The files of the old one are removed beneath a flush that is under way."""
+    stock = store.create_table("stock", log="orders")
+    position = put(store, b"tea", "Oslo", 3)
+    flush, begun = OpenTable.flush, []
+
+    def overtaken(
+        native: OpenTable, progress: Callable[[int], object] | None = None
+    ) -> None:
+        begun.append(native)
+        if len(begun) > 1:
+            return flush(native, progress)
+        with store.ddl() as change:
+            getattr(change, call)("stock")
+        raise error
+
+    monkeypatch.setattr(OpenTable, "flush", overtaken)
+    stock.flush()
+    old, new = begun
+    assert old is not new
+    assert stock.describe().applied == position
+
+
+def test_a_flush_that_fails_says_so(
+    store: braidlog.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stock = store.create_table("stock", log="orders")
+
+    def full(*_: object) -> None:
+        raise UnavailableError("no space left")
+
+    monkeypatch.setattr(OpenTable, "flush", full)
+    with pytest.raises(UnavailableError, match="no space left"):
+        stock.flush()
 
 
 def test_an_index_that_is_dropped_while_it_is_built_was_not_given_up(
