@@ -342,6 +342,27 @@ def test_a_node_that_lost_its_directory_keeps_no_table() -> None:
     assert refused.code == InvalidArgumentError.code
 
 
+def test_a_host_that_a_rescue_left_out_is_replaced() -> None:
+    """No command may name it any more."""
+    bench = Catalog(create(hosts=(1, 2)))
+    del bench.repository.state.nodes[1]
+    assert bench.place() == (2, 3)
+    assert bench.table().joined == (2,)
+    bench.do(SettleHost(TABLE, 3, joined=True))
+    assert bench.decide() == []
+
+
+def test_a_host_left_out_that_alone_had_all_leaves_if_the_log_has_it() -> None:
+    bench = Catalog(create(hosts=(1,), replicas=1))
+    del bench.repository.state.nodes[1]
+    assert bench.place() == (2,)
+    bench = Catalog(create(hosts=(1,), replicas=1))
+    bench.trim(5)
+    del bench.repository.state.nodes[1]
+    assert bench.decide() == []
+    assert bench.table().hosts == (1,)
+
+
 def test_more_replicas_of_the_log_are_more_hosts() -> None:
     bench = Catalog(create())
     bench.do(commands.AlterLog(LOG, replication=3))

@@ -122,6 +122,19 @@ def _move(state: State, loads: Counter[int], takers: list[int]) -> PlaceHosts | 
     return None
 
 
+def _known(state: State, table: TableInfo) -> tuple[int, ...] | None:
+    """Return the hosts without those that a rescue left out: no command may name them.
+
+    None if nothing can be done: nobody else has all of the table, and its log does not
+    reach back to where it began.
+    """
+    known = tuple(node for node in table.hosts if node in state.nodes)
+    lost = len(known) < len(table.hosts) and not set(known) & set(table.joined)
+    if lost and state.logs[table.log].trim > table.begin:
+        return None
+    return known
+
+
 def _hosts(
     state: State,
     placed: Sequence[tuple[int, ...]],
@@ -135,7 +148,10 @@ def _hosts(
     staying = [node for node in table.hosts if node not in leaving]
     more = [node for node in takers if node not in table.hosts]
     if len(staying) < wanted and more:
-        return (*table.hosts, *place(state, placed, more, wanted - len(staying)))
+        stays = _known(state, table)
+        if stays is None:
+            return table.hosts
+        return (*stays, *place(state, placed, more, wanted - len(staying)))
     joined = [node for node in staying if node in table.joined]
     # There are more than wanted where one that was gone for long came back, or one of
     # few tables takes over from one of many.
