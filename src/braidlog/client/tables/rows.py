@@ -312,7 +312,6 @@ def _arrow_rows(keys: list[bytes], found: Found) -> pa.RecordBatch:
 class AsyncIndexReads(_Reads):
     """Reading by an indexed field."""
 
-    _table: TableHosts
     _name: str
     _bound: IndexInfo | None = None
     """What had the name when a snapshot was asked for it."""
