@@ -104,7 +104,7 @@ def test_upkeep_that_fails_is_said_and_goes_on(
         assert failure is not None
         assert "No space left" in failure
         assert len(list(small)) == 300, "reads go on"
-        said = [each for each in caplog.records if "upkeep" in each.message]
+        said = [each for each in caplog.records if "upkeep" in each.getMessage()]
         assert len(said) == 1, "once, however often it is tried"
         disk.set_free(None)
         store._table_host().maintain()
