@@ -4,12 +4,15 @@
 PYTHON ?= python3
 # What the bounded runs spend: seconds of fuzzing for each decoder, processes of the tests, and more
 # arguments. A file's tests stay in one process, and those of Spark: they share a cluster or a Java.
-FUZZ_SECONDS ?= 2
+FUZZ_SECONDS ?= 1
 PYTEST ?=
 TEST_JOBS ?= 3
+# Cargo's profile of the native module: `release`, or `quick`, which is built in less time.
+NATIVE_PROFILE ?= release
 SIM ?= --count 1000 --jobs 2 --keep-going
 BENCH ?= --full
 BENCH_CLUSTER ?=
+PEERS ?= build/peers
 BENCH_SPARK ?=
 DEMO ?=
 
@@ -29,12 +32,12 @@ export PATH := $(CURDIR)/$(bin):$(PATH)
 export JAVA
 
 .DEFAULT_GOAL := help
-.PHONY: setup build test lint lint-python lint-rust types types-python types-native rust fuzz sim bench bench-cluster bench-spark demo docs wheel collect clean ci ci-checks soak help
+.PHONY: setup build test report lint lint-python lint-rust types types-python types-native rust rust-build fuzz sim bench peers bench-cluster bench-spark demo docs wheel collect clean ci ci-checks soak help
 
 setup: $(stamps)/dependencies  ## Make .venv with the locked dependencies, and a Java if there is none
 	@.ci/java $(venv)
 
-build: setup $(stamps)/native  ## Build the native module in release mode
+build: setup $(stamps)/native-$(NATIVE_PROFILE)  ## Build the native module
 
 # Once, or each process of `make test` compiles every test at the same time as the others.
 collect: build
@@ -42,6 +45,13 @@ collect: build
 
 test: build  ## Run the Python tests (PYTEST="-k name" to choose)
 	$(bin)/python -m pytest -n $(TEST_JOBS) --dist loadfile $(PYTEST)
+
+# For `make ci`, which prints the report when all is done.
+report := build/tests.txt
+report: collect
+	@mkdir -p $(dir $(report))
+	@echo 'Running the Python tests; $(report) shows how far they are.'
+	$(bin)/python -m pytest -n $(TEST_JOBS) --dist loadfile --durations=20 $(PYTEST) >$(report) 2>&1
 
 # In one process: most soaks are about what real nodes do under load.
 soak: build  ## Run the tests that take minutes each (PYTEST="-k name" to choose)
@@ -60,20 +70,23 @@ lint-rust:
 	@.ci/rust-component fmt rustfmt
 	cargo fmt --all --check
 	@.ci/rust-component clippy clippy
-	$(checks) cargo clippy --profile checked --workspace --all-targets --locked -- -D warnings
+	$(checks) $(idle) cargo clippy --profile checked --workspace --all-targets --locked -- -D warnings
 
 types: types-python types-native  ## Check types with mypy in strict mode, and those of the native module
 
 # Without a cache: mypy judged a module it had in its cache otherwise than a new one.
 types-python: $(stamps)/dependencies
-	$(bin)/mypy --cache-dir /dev/null
+	$(idle) $(bin)/mypy --cache-dir /dev/null
 
 types-native: build
 	$(bin)/stubtest braidlog._native
 
-rust:  ## Run the Rust tests
+rust: rust-build  ## Run the Rust tests
+	$(checks) $(idle) cargo test --profile checked --workspace --exclude braidlog-native --locked
+
+rust-build:
 	@.ci/rust-check
-	$(checks) cargo test --profile checked --workspace --exclude braidlog-native --locked
+	$(checks) cargo test --profile checked --workspace --exclude braidlog-native --locked --no-run
 
 # Built as `make rust` builds: with this package alone, dependencies have other features and are built again.
 fuzz:  ## Fuzz every decoder for FUZZ_SECONDS each
@@ -88,8 +101,11 @@ sim: build
 bench: build  ## Measure against the device and the peers (BENCH="--quick")
 	$(bin)/python -m benchmarks $(BENCH)
 
-bench-cluster: build  ## Measure three nodes against the floor and peers (BENCH_CLUSTER="--peers DIR")
-	$(bin)/python -m benchmarks.cluster $(BENCH_CLUSTER)
+peers: $(stamps)/dependencies  ## Fetch the programs that `make bench-cluster` compares with (PEERS=DIR)
+	$(bin)/python -m benchmarks.cluster.peers $(PEERS)
+
+bench-cluster: build  ## Measure three nodes against the floor and peers (BENCH_CLUSTER="--quick", PEERS=DIR)
+	$(bin)/python -m benchmarks.cluster --peers $(PEERS) $(BENCH_CLUSTER)
 
 bench-spark: build  ## Measure Spark beside Parquet, DuckDB and Polars (BENCH_SPARK="--quick")
 	$(bin)/python -m benchmarks.spark $(BENCH_SPARK)
@@ -103,25 +119,28 @@ docs: build  ## Build the documents and the API reference into build/site
 
 wheel: build  ## Build the wheel and try it in an empty environment
 	rm -rf dist
-	$(bin)/maturin build --release --locked --interpreter $(CURDIR)/$(bin)/python --out dist
+	$(bin)/maturin build --profile $(NATIVE_PROFILE) --locked --interpreter $(CURDIR)/$(bin)/python --out dist
 	$(bin)/python -m pytest tests/test_wheel.py --wheel dist
 
 clean:  ## Remove everything that was built
 	rm -rf $(venv) target dist build src/braidlog/*.so
 
 ci:  ## Run what .ci/run runs
-	$(MAKE) --jobs 2 --output-sync=target IN_ORDER=1 ci-checks
-	$(MAKE) test PYTEST="--durations=20 $(PYTEST)"
+	@rm -f $(report); $(MAKE) --jobs 2 --output-sync=target NATIVE_PROFILE=quick IN_ORDER=1 ci-checks report; \
+	code=$$?; [ ! -f $(report) ] || cat $(report); exit $$code
 
 ci-checks: rust lint-rust fuzz lint-python types docs wheel collect
 
-# Two chains, one beside the other: make alone would begin with what waits for the lock of cargo.
+# Two chains, one beside the other: make alone would begin with what waits for the lock of cargo. Python's
+# tests wait now and then, and the first chain has what they leave of the processors.
 ifdef IN_ORDER
+idle := nice -n 10
 lint-rust: rust
 fuzz: lint-rust
 types-python: fuzz
-$(stamps)/native: | lint-python
-docs: build
+$(stamps)/native-$(NATIVE_PROFILE): | lint-python
+types-native: build
+docs: types-native
 wheel: docs
 collect: wheel
 endif
@@ -141,7 +160,9 @@ $(stamps)/dependencies: requirements.lock | $(venv)/bin/python
 	$(pip_install) -r requirements.lock
 	@mkdir -p $(stamps) && touch $@
 
-$(stamps)/native: $(rust_sources) pyproject.toml $(stamps)/dependencies
+# There is one place for it: a module of one profile replaces that of another.
+$(stamps)/native-$(NATIVE_PROFILE): $(rust_sources) pyproject.toml $(stamps)/dependencies
 	@.ci/rust-check
-	$(bin)/maturin develop --release --locked >/dev/null
+	@rm -f $(stamps)/native-*
+	$(bin)/maturin develop --profile $(NATIVE_PROFILE) --locked >/dev/null
 	@touch $@

@@ -58,6 +58,8 @@ class Comparison:
     floor: str | None = None
     floor_metric: str | None = None
     peers: Sequence[str] = ()
+    beside: Sequence[str] = ()
+    """Others that promise less: their figures are shown, and compared with nothing."""
     note: str = ""
 
 
@@ -75,7 +77,10 @@ P_contra = TypeVar("P_contra", bound=Rounds, contravariant=True)
 
 
 class Question(Protocol[P_contra]):
-    """One question: who takes part, and what is made of it."""
+    """One question: who takes part, and what is made of it.
+
+    With `ROUNDS` it has its own number of rounds that count.
+    """
 
     NAME: str
 
@@ -112,8 +117,9 @@ def run(
     samples = Samples()
     with ExitStack() as stack:
         ready = _start(question, plan, stack, samples, progress)
-        for turn in range(-1, plan.rounds):
-            step = f"round {turn + 1} of {plan.rounds}" if turn >= 0 else "warm-up"
+        rounds = getattr(question, "ROUNDS", plan.rounds)
+        for turn in range(-1, rounds):
+            step = f"round {turn + 1} of {rounds}" if turn >= 0 else "warm-up"
             progress(f"{question.NAME}: {step}")
             _round(ready, turn, samples)
     return [compare(each, samples) for each in question.comparisons(plan)], samples
@@ -165,11 +171,7 @@ def compare(spec: Comparison, samples: Samples) -> Row:
     """Make one row: medians of the figures, medians of the ratios within each round."""
     ours = samples.values(spec.ours, spec.metric)
     floor = samples.values(spec.floor, spec.floor_metric or spec.metric)
-    peers = {
-        name: median(values)
-        for name in spec.peers
-        if (values := samples.values(name, spec.metric))
-    }
+    peers = _medians(spec.peers, spec.metric, samples)
     best = _best(peers, spec.better)
     to_floor = _ratios(ours, floor)
     to_peer = _ratios(ours, samples.values(best, spec.metric))
@@ -195,8 +197,17 @@ def compare(spec: Comparison, samples: Samples) -> Row:
         spread_to_floor=_spread(to_floor),
         spread_to_peer=_spread(to_peer),
         peers=peers,
+        beside=_medians(spec.beside, spec.metric, samples),
         note=_note(spec, samples),
     )
+
+
+def _medians(names: Sequence[str], metric: str, samples: Samples) -> dict[str, float]:
+    return {
+        name: median(values)
+        for name in names
+        if (values := samples.values(name, metric))
+    }
 
 
 def _best(peers: dict[str, float], better: Better) -> str | None:
@@ -225,7 +236,8 @@ def _ahead(ratio: float | None, better: Better) -> bool | None:
 
 
 def _note(spec: Comparison, samples: Samples) -> str:
-    names = [spec.ours, *([spec.floor] if spec.floor else []), *spec.peers]
+    names = [spec.ours, *([spec.floor] if spec.floor else [])]
+    names += [*spec.peers, *spec.beside]
     parts = [spec.note, _steadiness(spec, samples)]
     parts += [
         f"{name} {samples.absent[name]}" for name in names if name in samples.absent

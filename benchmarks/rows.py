@@ -1,7 +1,7 @@
 """Result rows: ours beside the floor and the best peer, judged against a target."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any, Self
 
@@ -67,6 +67,8 @@ class Row:
     spread_to_peer: tuple[float, float] | None
     peers: dict[str, float]
     note: str
+    beside: dict[str, float] = field(default_factory=dict)
+    """Figures of others that promise less."""
 
     @property
     def missed(self) -> bool:

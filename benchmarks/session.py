@@ -3,6 +3,7 @@
 import argparse
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +14,8 @@ from rich.console import Console
 from benchmarks import contest, machine, report
 from benchmarks.record import results, tables
 from benchmarks.rows import Row
+from braidlog.errors import InvalidArgumentError
+from braidlog.paths import local_path
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -49,8 +52,20 @@ def add_options(parser: argparse.ArgumentParser, questions: Sequence[str]) -> No
 
 
 def parse(parser: argparse.ArgumentParser) -> argparse.Namespace:
-    """Return the arguments; refuse a record of less than everything, before the run."""
+    """Return the arguments; refuse before the run what it could not do.
+
+    That is a record of less than everything, and a path that is a URI.
+    """
     arguments = parser.parse_args()
+    if arguments.rounds is not None and arguments.rounds < 1:
+        parser.error(f"--rounds is {arguments.rounds}, it must be at least 1")
+    for name in ("directory", "output", "peers"):
+        path = getattr(arguments, name, None)
+        try:
+            if path is not None:
+                setattr(arguments, name, local_path(path, f"--{name}"))
+        except InvalidArgumentError as error:
+            parser.error(str(error))
     if arguments.record:
         if arguments.quick or arguments.only:
             parser.error("--record needs a whole run: leave out --quick and --only")
@@ -96,10 +111,12 @@ def measure(
     for question in questions:
         if only and question.NAME not in only:
             continue
+        begun = time.monotonic()
         with console.status(question.NAME) as status:
             made, samples = contest.run(question, plan, status.update)
         shutil.rmtree(plan.directory / question.NAME, ignore_errors=True)
         report.table(console, question.NAME, made)
+        console.print(f"  {time.monotonic() - begun:.0f} s", style="dim")
         rows += made
         failed += [f"{question.NAME}/{name}" for name in sorted(samples.failed)]
     return rows, failed

@@ -5,13 +5,15 @@ Else one process is still busy with them when the others are done.
 
 from typing import Final
 
-# Each process that gets a file of it starts a Java, Python workers and three nodes,
-# which cost more than most of the tests.
-TOGETHER: Final = "tests/spark/"
+_SPARK: Final = "tests/spark/"
+
+# Each process that gets a file of Spark starts a Java, Python workers and three nodes,
+# which cost more than most of the tests; one of the others parses the whole source.
+TOGETHER: Final = (_SPARK, "tests/test_")
 
 # Files, and folders of the rest of them: the longer they take, the earlier.
 FIRST: Final = (
-    TOGETHER,
+    _SPARK,
     "tests/demo/",
     "tests/sim/test_applications.py",
     "tests/cluster/test_applications.py",
@@ -27,7 +29,7 @@ FIRST: Final = (
 
 def group(file: str) -> str:
     """Return what is run in one process: the file, or its folder."""
-    return TOGETHER if file.startswith(TOGETHER) else file
+    return next((each for each in TOGETHER if file.startswith(each)), file)
 
 
 def rank(file: str) -> int:

@@ -52,7 +52,7 @@ def test_make_targets_exist() -> None:
 
 def test_the_makefile_stays_small() -> None:
     text = (ROOT / "Makefile").read_text()
-    assert len(re.findall(r"^[a-z]+:.*## ", text, re.M)) <= 14
+    assert len(re.findall(r"^[a-z]+:.*## ", text, re.M)) <= 15
 
 
 def test_something_is_shown() -> None:

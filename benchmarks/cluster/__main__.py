@@ -2,10 +2,12 @@
 
 import argparse
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
-from benchmarks import machine, report, session
+from benchmarks import machine, plot, report, session
 from benchmarks.cluster import stages
+from benchmarks.cluster.fleet import Fleet, Run
 from benchmarks.cluster.plan import Plan, quick
 from benchmarks.cluster.questions import QUESTIONS
 
@@ -14,14 +16,17 @@ def main() -> int:
     """Run the questions asked for; return the exit status."""
     arguments = _arguments()
     console = report.console()
-    with session.scratch(arguments.directory) as directory:
+    with session.scratch(arguments.directory) as directory, ExitStack() as stack:
         plan = _plan(arguments, directory)
         facts = machine.describe(directory, plan.parameters())
         report.header(console, facts)
-        rows, failed = session.measure(console, QUESTIONS, plan, arguments.only)
+        run = Run(plan, Fleet(plan, stack, directory / "nodes"))
+        rows, failed = session.measure(console, QUESTIONS, run, arguments.only)
+        session.write(console, arguments, arguments.name, (facts, rows, failed))
         if not arguments.only or "stages" in arguments.only:
             stages.show(console, plan)
-    session.write(console, arguments, arguments.name, (facts, rows, failed))
+    for path in plot.write(arguments.output, arguments.name, facts, rows):
+        console.print(f"wrote {path}", style="dim", highlight=False)
     missed = [row for row in rows if row.missed]
     session.name_misses(console, missed, failed)
     return session.status(rows, failed, check=arguments.check)
@@ -41,7 +46,7 @@ def _arguments() -> argparse.Namespace:
         help="file system to measure on; memory by default, where syncs are free",
     )
     parser.add_argument(
-        "--peers", type=Path, help="folder with etcd and nats-server (else PATH)"
+        "--peers", type=Path, help="folder that `make peers` filled (else PATH)"
     )
     parser.add_argument(
         "--priority",
@@ -50,14 +55,19 @@ def _arguments() -> argparse.Namespace:
         metavar="NICE",
         help="of all measured processes alike, on a machine that is shared (-20 to 19)",
     )
-    parser.add_argument("--name", default="cluster", help="of the file of results")
+    parser.add_argument(
+        "--name",
+        choices=("cluster", "cluster_disk"),
+        default="cluster",
+        help="of the files of results, and of the record",
+    )
     return session.parse(parser)
 
 
 def _plan(arguments: argparse.Namespace, directory: Path) -> Plan:
     plan = Plan(
         directory,
-        arguments.peers,
+        arguments.peers and arguments.peers.resolve(),
         rounds=arguments.rounds or (2 if arguments.quick else 5),
         seed=arguments.seed,
         priority=arguments.priority,

@@ -5,9 +5,10 @@ clients cost the same. It stands still between two measurements.
 """
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import ExitStack
-from time import perf_counter, perf_counter_ns
+from dataclasses import dataclass, field
+from time import monotonic, perf_counter, perf_counter_ns
 from typing import Any, Protocol, TypeVar
 
 import uvloop
@@ -20,17 +21,17 @@ APPENDS = "appends"
 """Among the figures of a workload: how many appends it took, those that warm up too."""
 
 WARM = 50
-"""Appends that do not count, before those one at a time."""
+"""Appends that do not count, before those one at a time, at most."""
 
 
-class System(Protocol):
-    """A running cluster with one empty log, and a client of it."""
+_FILL_S = 60.0
 
-    note: str
-    """What a reader of the figures has to know."""
 
-    async def open(self) -> None:
-        """Connect, and make the log."""
+class Client(Protocol):
+    """A client of a running cluster."""
+
+    async def open(self, log: str, streams: int, *, make: bool) -> None:
+        """Connect to a log, after making it and waiting for its three replicas."""
 
     async def append(self, value: bytes) -> None:
         """Append one record; return when it is acknowledged."""
@@ -41,8 +42,44 @@ class System(Protocol):
     async def read(self, count: int) -> int:
         """Read `count` records from the start, in their order; return how many."""
 
+    async def leader(self) -> int:
+        """Return which node takes the appends, counted from 0."""
+
+    async def recover(self) -> None:
+        """Do what an application does after an append failed: connect elsewhere."""
+
     async def close(self) -> None:
         """Disconnect."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """When a workload ends: after so many calls, or after so long."""
+
+    calls: int
+    seconds: float
+
+
+@dataclass(slots=True)
+class Run:
+    """What callers did: when it began and ended, by the clock of all processes.
+
+    Where it ended because time was over, calls that were under way then are not in the
+    rate: the last may wait for what only others would set off.
+    """
+
+    begin: float
+    end: float = 0.0
+    done: int = 0
+    """How many calls returned until the end."""
+    took_us: list[float] = field(default_factory=list)
+    """How long each call took, those under way at the end as well."""
+
+    def figures(self, records: int = 1) -> Figures:
+        """Return rate and times; a call appended so many records."""
+        made = summary(self.took_us, self.end - self.begin)
+        made["per_second"] = self.done * records / (self.end - self.begin)
+        return {**made, APPENDS: len(self.took_us) * records}
 
 
 class Loop:
@@ -58,70 +95,56 @@ class Loop:
         return self._runner.run(work)
 
 
-async def one_at_a_time(system: System, value: bytes, count: int) -> Figures:
+async def one_at_a_time(client: Client, value: bytes, bound: Bound) -> Figures:
     """Append one after the other; times of each in microseconds."""
-    for _ in range(WARM):
-        await system.append(value)
-    took = []
-    begun = perf_counter()
-    for _ in range(count):
-        before = perf_counter_ns()
-        await system.append(value)
-        took.append((perf_counter_ns() - before) / 1e3)
-    return {**summary(took, perf_counter() - begun), APPENDS: WARM + count}
+    warm = await callers(client, value, Bound(WARM, bound.seconds / 2), 1)
+    run = await callers(client, value, bound, 1)
+    return {**run.figures(), APPENDS: len(warm.took_us) + len(run.took_us)}
 
 
-async def callers(system: System, value: bytes, count: int, tasks: int) -> Figures:
-    """Append `count` records from so many callers that wait for each of theirs."""
-    took: list[float] = []
+async def callers(client: Client, value: bytes, bound: Bound, tasks: int) -> Run:
+    """Append from so many callers that wait for each of theirs."""
+    return await _calls(lambda: client.append(value), bound, tasks)
+
+
+async def batches(
+    client: Client, values: Sequence[bytes], bound: Bound, tasks: int
+) -> Run:
+    """Append the same batch from so many callers."""
+    return await _calls(lambda: client.append_many(values), bound, tasks)
+
+
+async def _calls(call: Callable[[], Awaitable[None]], bound: Bound, tasks: int) -> Run:
+    run = Run(monotonic())
+    until = run.begin + bound.seconds
 
     async def caller(turns: int) -> None:
         for _ in range(turns):
             before = perf_counter_ns()
-            await system.append(value)
-            took.append((perf_counter_ns() - before) / 1e3)
+            await call()
+            run.took_us.append((perf_counter_ns() - before) / 1e3)
+            if monotonic() > until:
+                return
+            run.done += 1
 
-    begun = perf_counter()
-    await _all(caller(count // tasks) for _ in range(tasks))
-    return {**summary(took, perf_counter() - begun), APPENDS: len(took)}
-
-
-async def batches(
-    system: System, values: Sequence[bytes], count: int, tasks: int
-) -> Figures:
-    """Append the same batch `count` times from so many callers."""
-
-    async def caller(turns: int) -> None:
-        for _ in range(turns):
-            await system.append_many(values)
-
-    begun = perf_counter()
-    await _all(caller(count // tasks) for _ in range(tasks))
-    seconds = perf_counter() - begun
-    records = count // tasks * tasks * len(values)
-    return {
-        "per_second": records / seconds,
-        "mib_per_second": records * len(values[0]) / (1 << 20) / seconds,
-    }
+    async with asyncio.TaskGroup() as group:
+        for _ in range(tasks):
+            group.create_task(caller(max(1, bound.calls // tasks)))
+    run.end = min(monotonic(), until)
+    return run
 
 
-async def fill(system: System, value: bytes, count: int) -> None:
-    """Append `count` records, in batches of 100."""
-    for _ in range(0, count, 100):
-        await system.append_many([value] * 100)
+async def fill(client: Client, value: bytes, count: int) -> None:
+    """Append `count` records, a multiple of 1,000, in batches of 100."""
+    bound = Bound(count // 100, _FILL_S)
+    await batches(client, [value] * 100, bound, 10)
 
 
-async def read(system: System, count: int) -> Figures:
+async def read(client: Client, count: int) -> Figures:
     """Read from the start."""
     begun = perf_counter()
-    found = await system.read(count)
+    found = await client.read(count)
     seconds = perf_counter() - begun
     if found != count:
         raise RuntimeError(f"{found} of {count} records were read")
     return {"per_second": count / seconds}
-
-
-async def _all(work: Any) -> None:
-    async with asyncio.TaskGroup() as group:
-        for each in work:
-            group.create_task(each)

@@ -18,7 +18,7 @@ _READY_S = 20.0
 _STOP_S = 10.0
 
 
-def find(name: str, package: str, folder: Path | None) -> Path:
+def find(name: str, folder: Path | None) -> Path:
     """Return a program, from the folder or else from PATH.
 
     Raises:
@@ -30,7 +30,7 @@ def find(name: str, package: str, folder: Path | None) -> Path:
                 return folder / part / name
     found = shutil.which(name)
     if found is None:
-        raise Unavailable(f"{name} is not installed (Debian package {package})")
+        raise Unavailable(f"{name} is not installed (make peers)")
     return Path(found)
 
 
@@ -42,13 +42,13 @@ def ports(count: int) -> list[int]:
     return _PORTS.choose(count)
 
 
-def wait_listening(port: int) -> None:
+def wait_listening(port: int, within_s: float = _READY_S) -> None:
     """Wait until somebody takes connections at a port.
 
     Raises:
         TimeoutError: nobody does.
     """
-    deadline = time.monotonic() + _READY_S
+    deadline = time.monotonic() + within_s
     while True:
         try:
             socket.create_connection(("127.0.0.1", port), 1).close()
@@ -60,8 +60,8 @@ def wait_listening(port: int) -> None:
             return
 
 
-def start(command: Sequence[str | Path], output: Path, stack: ExitStack) -> None:
-    """Start a program; it is ended when the stack closes."""
+def start(command: Sequence[str | Path], output: Path, stack: ExitStack) -> int:
+    """Start a program and return its number; it is ended when the stack closes."""
     output.parent.mkdir(parents=True, exist_ok=True)
     with output.open("ab") as file:
         process = subprocess.Popen(
@@ -72,6 +72,7 @@ def start(command: Sequence[str | Path], output: Path, stack: ExitStack) -> None
             start_new_session=True,
         )
     stack.callback(_end, process)
+    return process.pid
 
 
 def prioritize(nice: int) -> None:
@@ -85,11 +86,6 @@ def prioritize(nice: int) -> None:
         Path(f"/proc/{each.pid}/autogroup").write_text(str(nice))
 
 
-def children() -> frozenset[int]:
-    """Return the processes that this one has started, and those that they have."""
-    return frozenset(each.pid for each in psutil.Process().children(recursive=True))
-
-
 def spent_us(pids: Iterable[int]) -> dict[int, float]:
     """Return the processor time of each process so far, in microseconds.
 
@@ -97,6 +93,15 @@ def spent_us(pids: Iterable[int]) -> dict[int, float]:
     10 ms, in which nodes take thousands of appends. A thread that ended is not counted.
     """
     return {pid: sum(_threads_ns(pid)) / 1e3 for pid in pids}
+
+
+def written(pids: Iterable[int]) -> int:
+    """Return how many bytes processes have had written to a disk so far."""
+    total = 0
+    for pid in pids:
+        fields = (Path("/proc") / str(pid) / "io").read_text().split()
+        total += int(fields[fields.index("write_bytes:") + 1])
+    return total
 
 
 def _threads_ns(pid: int) -> Iterator[int]:

@@ -28,7 +28,7 @@ from benchmarks import data
 from benchmarks.cluster import processes
 from benchmarks.cluster.load import WARM, Loop
 from benchmarks.cluster.plan import Plan
-from benchmarks.cluster.systems.braidlog import Braidlog, start
+from benchmarks.cluster.systems.braidlog import Braidlog, launch
 from benchmarks.timing import percentile
 
 STAGES = (
@@ -90,9 +90,11 @@ def _measure(plan: Plan) -> tuple[list[Window], Events]:
     folder.mkdir(parents=True)
     os.environ["BRAIDLOG_TRACE"] = str(folder)
     with ExitStack() as stack:
-        system = start(plan, "stages", stack, program="benchmarks.cluster.traced")
+        nodes = plan.directory / "stages" / "nodes"
+        cluster = launch(nodes, stack, "benchmarks.cluster.traced")
+        system = Braidlog(cluster.seeds)
         loop = Loop(stack)
-        loop.run(system.open())
+        loop.run(system.open("stages", 1, make=True))
         stack.callback(lambda: loop.run(system.close()))
         if plan.priority:
             processes.prioritize(plan.priority)

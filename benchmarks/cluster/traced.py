@@ -62,7 +62,7 @@ def install() -> None:
     trace(RepositoryMember, "report", "report", only=lambda report: not report.full)
     trace(GroupLog, "write", "write", only=lambda write: bool(write.entries))
     trace(Replicas, "commit", "commit")
-    trace(Session, "answer", "answer")
+    trace(Session, "answer_appends", "answer")
 
 
 def _dump(folder: Path) -> None:

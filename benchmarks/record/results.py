@@ -14,7 +14,7 @@ from benchmarks.rows import Row
 __all__ = ["FOLDER", "NAMES", "Record", "load", "save"]
 
 FOLDER: Final = Path(__file__).parent
-NAMES: Final = ("embedded", "cluster", "app", "tables", "spark")
+NAMES: Final = (*("embedded", "cluster", "cluster_disk", "app", "tables", "spark"),)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from typing import Any, Self, final
 
 from typing_extensions import Buffer, disjoint_base
 
+from braidlog._native_lane import Conn, Frame, Leader, NodeReport, Tail
 from braidlog.store.arguments import DurationLike, TimestampLike
 from braidlog.types import HeadersLike, Producer
 
@@ -19,13 +20,16 @@ __all__ = [
     "Conn",
     "CopiedRun",
     "Follower",
+    "Frame",
     "FrameIterator",
     "HostedRestore",
     "HostedTable",
+    "Leader",
     "Listing",
     "Log",
     "LogView",
     "MemoryDisk",
+    "NodeReport",
     "Pending",
     "PinnedTable",
     "RawDirectory",
@@ -42,6 +46,7 @@ __all__ = [
     "TableLease",
     "TableRecords",
     "TableSnapshot",
+    "Tail",
     "batch_header",
     "bytes_of",
     "check_deletes",
@@ -784,60 +789,6 @@ def batch_header(data: Buffer) -> tuple[int, int, int, int, int, int, int]: ...
 # One end of a connection, for braidlog.wire.connection.
 
 REQUEST_COST_MIN: int
-
-@final
-class Conn:
-    def __new__(
-        cls,
-        *,
-        server: bool,
-        window: int,
-        incoming_bytes_max: int,
-        frame_bytes_max: int,
-        last: int = 0,
-    ) -> Self: ...
-    def feed(
-        self, data: Buffer, begin: int
-    ) -> tuple[
-        list[tuple[int, int, list[int], list[bytes]]],
-        list[tuple[int, int, int, int, int]],
-        tuple[int, int, bytes, bytes] | None,
-        int,
-    ]: ...
-    @property
-    def missing(self) -> int: ...
-    @property
-    def buffered(self) -> int: ...
-    @property
-    def used(self) -> int: ...
-    @property
-    def open_count(self) -> int: ...
-    @property
-    def open_numbers(self) -> list[int]: ...
-    @property
-    def queued_bytes(self) -> int: ...
-    window: int
-    @property
-    def hot(self) -> bool: ...
-    @hot.setter
-    def hot(self, hot: bool) -> None: ...
-    def limit(self, incoming_bytes_max: int, frame_bytes_max: int) -> None: ...
-    def kind(self, request: int) -> int: ...
-    def open(self, request: int, kind: int, size: int) -> int: ...
-    def settle(self, request: int) -> int: ...
-    def clear(self) -> None: ...
-    def release(self, incoming_bytes_max: int) -> None: ...
-    def queue(
-        self, kind: int, request: int, head: bytes, payload: Sequence[Buffer]
-    ) -> int: ...
-    def answer(
-        self, request: int, kind: int, head: bytes, payload: Sequence[Buffer]
-    ) -> int: ...
-    def ask(self, kind: int, head: bytes, payload: Sequence[Buffer]) -> int: ...
-    def answer_appends(
-        self, answers: Sequence[tuple[int, Any]]
-    ) -> list[tuple[int, Any]]: ...
-    def take(self) -> list[Buffer]: ...
 
 # Looking at files, verification and repair: rows for braidlog.store.inspect.
 

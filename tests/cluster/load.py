@@ -22,14 +22,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AsyncExitStack, ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Final, TextIO
 
 import braidlog
 from braidlog.client.log import AsyncClusterLog
-from braidlog.errors import ClosedError, LogError
+from braidlog.errors import ClosedError, LogError, UnavailableError
 from cluster.history import Append, Look
 
 __all__ = ["Load", "Promises", "running"]
@@ -222,6 +222,18 @@ class _Client:
             self._history.write(json.dumps(asdict(call)) + "\n")
 
 
+async def _log(options: argparse.Namespace, stack: AsyncExitStack) -> AsyncClusterLog:
+    """Return the log, once a node is there to ask: all may be down as this begins."""
+    while True:
+        try:
+            client = braidlog.connect_async(options.seeds)
+            return await (await stack.enter_async_context(client)).log(options.log)
+        except UnavailableError:
+            if os.getppid() == 1:
+                raise
+            await asyncio.sleep(0.1)
+
+
 async def _main(options: argparse.Namespace) -> None:
     with ExitStack() as stack:
         # Whoever reads the files sees whole lines: they are written line by line.
@@ -229,8 +241,9 @@ async def _main(options: argparse.Namespace) -> None:
         history = None
         if options.history is not None:
             history = stack.enter_context(options.history.open("a", buffering=1))
-        async with braidlog.connect_async(options.seeds) as client:
-            mine = _Client(await client.log(options.log), acks, history)
+        async with AsyncExitStack() as open_:
+            log = await _log(options, open_)
+            mine = _Client(log, acks, history)
             loop = asyncio.get_running_loop()
             loop.add_signal_handler(signal.SIGTERM, mine.stopping.set)
             async with asyncio.TaskGroup() as group:

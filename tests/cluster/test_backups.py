@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -20,6 +18,7 @@ from braidlog.backup import backups, restore, verify
 from braidlog.client import connect_async
 from braidlog.errors import BackupDamagedError, LogError
 from braidlog.testing.cluster import LocalCluster
+from commands import said
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(240)]
 
@@ -34,23 +33,12 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
         yield cluster
 
 
-def command(*arguments: str | Path) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "braidlog", *map(str, arguments)],
-        capture_output=True,
-        check=False,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
 def restored(
     place: Path, where: Path, nodes: int, *options: str, name: str = "braidlog"
 ) -> LocalCluster:
     """Return a cluster whose first node has a backup, and the others nothing."""
     found = LocalCluster(nodes, voters=1, directory=where, settings=SETTINGS)
-    command("restore", place, found.data(1), "--as-cluster", name, *options)
+    said("restore", place, found.data(1), "--as-cluster", name, *options)
     return found
 
 
@@ -257,9 +245,9 @@ def test_increments_copy_what_is_new(cluster: LocalCluster, tmp_path: Path) -> N
 
 def test_the_command_makes_one(cluster: LocalCluster, tmp_path: Path) -> None:
     place = tmp_path / "place"
-    said = command("backup", "create", place, "--cluster", cluster.seeds)
-    assert said.startswith("backup ")
-    assert "cluster" in command("backup", "list", place, "--json")
+    made = said("backup", "create", place, "--cluster", cluster.seeds)
+    assert made.startswith("backup ")
+    assert "cluster" in said("backup", "list", place, "--json")
 
 
 # -- tables ----------------------------------------------------------------------------

@@ -78,8 +78,9 @@ def flip(path: Path, offset: int) -> None:
 
 
 def segment_with(cluster: LocalCluster, node: int, text: bytes) -> tuple[Path, int]:
-    for path in sorted(cluster.data(node).glob("wal/*.wal")):
-        offset = path.read_bytes().find(text)
+    """Return where the last copy is: one before it was taken back with its epoch."""
+    for path in sorted(cluster.data(node).glob("wal/*.wal"), reverse=True):
+        offset = path.read_bytes().rfind(text)
         if offset >= 0:
             return path, offset
     msg = "no segment has it"

@@ -9,8 +9,6 @@ from __future__ import annotations
 import asyncio
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,6 +22,7 @@ from braidlog.testing.cluster import LocalCluster
 from braidlog.wire.messages import NodeInfo, StreamInfo, StreamStatus
 from cluster.check import contents, verify, wait_complete
 from cluster.load import Load, running
+from commands import said
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(90)]
 
@@ -165,8 +164,7 @@ def test_a_rolling_restart_loses_no_append(cluster: LocalCluster, load: Load) ->
         assert cluster.stop(node) == 0
         cluster.restart(node)
         # As a script would do it, with nothing else between the restarts.
-        command = ["cluster", "health", "--wait", "--cluster", cluster.seeds]
-        subprocess.run([sys.executable, "-m", "braidlog", *command], check=True)
+        said("cluster", "health", "--wait", "--cluster", cluster.seeds)
         for info in asyncio.run(streams(cluster)):
             assert (len(info.in_sync or ()), info.learners) == (3, ())
         load.wait_for(20)

@@ -17,6 +17,7 @@ import pytest
 
 import braidlog
 from braidlog.testing.cluster import LocalCluster
+from commands import said
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(180)]
 
@@ -62,20 +63,15 @@ async def fill(seeds: str) -> None:
         await log.set_cursor("reader", 17)
 
 
-def rescue(paths: list[Path], *options: str, killed: int | None = None) -> Any:
-    command = [sys.executable, "-m", "braidlog"]
-    if killed is not None:
-        command = [sys.executable, "-c", KILLED, str(killed)]
-    done = subprocess.run(
-        [*command, "rescue", "--json", *map(str, paths), *options],
-        capture_output=True,
-        check=False,
-        text=True,
-    )
-    if killed is not None:
-        return done.returncode
-    assert done.returncode == 0, done.stdout + done.stderr
-    return json.loads(done.stdout)
+def rescue(paths: list[Path], *options: str) -> Any:
+    return json.loads(said("rescue", "--json", *paths, *options))
+
+
+def killed_rescue(paths: list[Path], writes: int) -> int:
+    """Return how a rescue ends that is killed after so many writes."""
+    command = [sys.executable, "-c", KILLED, str(writes)]
+    command += ["rescue", "--json", *map(str, paths), "--write", "--yes"]
+    return subprocess.run(command, capture_output=True, check=False).returncode
 
 
 def test_wherever_it_is_killed_the_next_one_comes_to_the_same(
@@ -88,10 +84,10 @@ def test_wherever_it_is_killed_the_next_one_comes_to_the_same(
         copies = [tmp_path / f"{writes}-{node}" for node in NODES]
         for path, copy in zip(paths, copies, strict=True):
             shutil.copytree(path, copy)
-        ends.append(rescue(copies, "--write", "--yes", killed=writes))
-        said = rescue(copies, "--write", "--yes")
-        assert (said["valid"], said["lost"]) == ([1, 2, 3], [])
-        assert said["repository"] == expected["repository"]
+        ends.append(killed_rescue(copies, writes))
+        second = rescue(copies, "--write", "--yes")
+        assert (second["valid"], second["lost"]) == ([1, 2, 3], [])
+        assert second["repository"] == expected["repository"]
         carried = {(copy / "RESCUED").read_bytes() for copy in copies}
         assert len(carried) == 1
         for copy in copies:
@@ -102,7 +98,7 @@ def test_wherever_it_is_killed_the_next_one_comes_to_the_same(
 def test_a_node_that_it_did_not_reach_asks_for_the_rest(cluster: LocalCluster) -> None:
     paths = [cluster.data(node) for node in NODES]
     # All that is carried over, and the record of node 1.
-    assert rescue(paths, "--write", "--yes", killed=5) == -signal.SIGKILL
+    assert killed_rescue(paths, 5) == -signal.SIGKILL
     for node in NODES:
         cluster.start(node)
     for node in (2, 3):
@@ -111,8 +107,8 @@ def test_a_node_that_it_did_not_reach_asks_for_the_rest(cluster: LocalCluster) -
         assert f"a rescue (epoch 2) includes node {node} but stopped before it" in words
     assert not cluster.is_ready(1)
     cluster.kill(1)
-    said = rescue(paths, "--write", "--yes")
-    assert (said["valid"], said["configuration"]["epoch"]) == ([1, 2, 3], 3)
+    second = rescue(paths, "--write", "--yes")
+    assert (second["valid"], second["configuration"]["epoch"]) == ([1, 2, 3], 3)
     for node in NODES:
         cluster.start(node)
     cluster.wait_ready()

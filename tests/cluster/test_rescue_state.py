@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +15,7 @@ import pytest
 import braidlog
 from braidlog.client.settings import ClientSettings
 from braidlog.testing.cluster import LocalCluster
+from commands import call
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(180)]
 
@@ -45,13 +44,8 @@ def rescue(
     cluster: LocalCluster, nodes: tuple[int, ...], *options: str, code: int = 0
 ) -> dict[str, Any]:
     paths = [str(cluster.data(node)) for node in nodes]
-    done = subprocess.run(
-        [sys.executable, "-m", "braidlog", "rescue", "--json", *paths, *options],
-        capture_output=True,
-        check=False,
-        text=True,
-    )
-    assert done.returncode == code, done.stdout + done.stderr
+    done = call("rescue", "--json", *paths, *options)
+    assert done.exit_code == code, done.stdout + done.stderr
     return dict(json.loads(done.stdout)) if done.stdout else {"said": done.stderr}
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,6 +15,7 @@ import braidlog
 from braidlog.client import Client
 from braidlog.errors import LogError
 from braidlog.testing.cluster import LocalCluster
+from commands import said
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
 
@@ -38,17 +37,6 @@ def wait(what: Callable[[], object], seconds: float = 60) -> None:
     while not what():
         assert time.monotonic() < deadline, "it takes too long"
         time.sleep(0.1)
-
-
-def command(*arguments: str | Path) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "braidlog", *map(str, arguments)],
-        capture_output=True,
-        check=False,
-        text=True,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
 
 
 def put(client: Client, model: Model, begin: int, end: int) -> None:
@@ -117,7 +105,7 @@ def test_tables_of_a_rescued_cluster_are_what_they_were(cluster: LocalCluster) -
     for node in left:
         cluster.kill(node)
     directories = [cluster.data(node) for node in left]
-    command("rescue", "--write", "--yes", *directories)
+    said("rescue", "--write", "--yes", *directories)
     for node in left:
         cluster.start(node)
     cluster.wait_ready(*left)
@@ -140,7 +128,7 @@ def test_tables_of_a_rescued_cluster_are_what_they_were(cluster: LocalCluster) -
     cluster.wait_ready(*left)
     with braidlog.connect(seeds) as client:
         check(client, model)
-    [listed] = command("table", "list", "--json", "--cluster", seeds).splitlines()
+    [listed] = said("table", "list", "--json", "--cluster", seeds).splitlines()
     assert json.loads(listed)["problem"] is None
 
 

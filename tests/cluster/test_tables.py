@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +13,7 @@ import pytest
 import braidlog
 from braidlog.client import Client
 from braidlog.testing.cluster import LocalCluster
+from commands import said
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(90)]
 
@@ -113,10 +112,7 @@ def test_all_nodes_are_killed_and_the_table_is_what_it_was(
 
 def command(cluster: LocalCluster, *arguments: str) -> str:
     """Run a command of the command line; return what it prints."""
-    words = [sys.executable, "-m", "braidlog", *arguments, "--cluster", cluster.seeds]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return said(*arguments, "--cluster", cluster.seeds)
 
 
 def shown(cluster: LocalCluster, *arguments: str) -> list[str]:

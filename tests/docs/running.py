@@ -6,15 +6,14 @@ Python blocks run in one namespace, and of the shell blocks the lines that call
 
 import contextlib
 import io
-import os
 import re
 import shlex
 import subprocess
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from commands import said
 from docs.documents import Block
 
 _PRINTED = re.compile(r"^\s*print\(.*\) +# (.*)$", re.M)
@@ -58,11 +57,4 @@ def _run_shell(block: Block) -> None:
             given = subprocess.run(
                 shlex.split(producer[0]), check=True, capture_output=True
             ).stdout
-        result = subprocess.run(
-            [sys.executable, "-m", "braidlog", *command[1:]],
-            check=False,
-            capture_output=True,
-            input=given,
-            env=os.environ | {"COLUMNS": "100"},
-        )
-        assert result.returncode == 0, (line, result.stderr.decode())
+        said(*command[1:], stdin=given, environment={"COLUMNS": "100"})

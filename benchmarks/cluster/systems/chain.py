@@ -1,26 +1,36 @@
-"""The floor: three processes on uvloop that pass bytes on, write and sync them."""
+"""The floor: three processes that pass bytes on, write and sync them.
+
+They are a program of its own, in Rust (`benchmarks/cluster/chain`).
+"""
 
 import asyncio
+import json
 import struct
-import sys
+import subprocess
 from collections import deque
 from collections.abc import Sequence
 from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from benchmarks.cluster import processes
 from benchmarks.cluster.plan import Plan
+from benchmarks.cluster.systems.system import Nodes, System
 from benchmarks.contest import Unavailable
 
 _COUNT = struct.Struct("<Q")
-_READY_S = 20.0
+_REPOSITORY = Path(__file__).parents[3]
+_BUILD = (
+    *("cargo", "build", "--release", "--quiet", "--locked"),
+    *("--manifest-path", "benchmarks/cluster/chain/Cargo.toml"),
+    *("--target-dir", "target/peers"),
+    *("--message-format", "json-render-diagnostics"),
+)
 
 
 class Chain(asyncio.Protocol):
     """The client: who appends waits until so many bytes are safe."""
-
-    note = ""
 
     def __init__(self, port: int) -> None:
         """Speak to the first process."""
@@ -31,15 +41,10 @@ class Chain(asyncio.Protocol):
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._transport: Any = None
 
-    async def open(self) -> None:
-        """Connect."""
+    async def open(self, log: str, streams: int, *, make: bool) -> None:
+        """Connect; there are no logs."""
         loop = asyncio.get_running_loop()
-        async with asyncio.timeout(_READY_S):
-            while self._transport is None:
-                try:
-                    await loop.create_connection(lambda: self, "127.0.0.1", self._port)
-                except OSError:
-                    await asyncio.sleep(0.05)
+        await loop.create_connection(lambda: self, "127.0.0.1", self._port)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Get the socket."""
@@ -83,24 +88,48 @@ class Chain(asyncio.Protocol):
         """
         raise Unavailable(f"the floor keeps none of {count} records")
 
+    async def leader(self) -> int:
+        """Return the process that is sent to."""
+        return 0
+
+    async def recover(self) -> None:
+        """Raise: nobody takes over.
+
+        Raises:
+            Unavailable: always.
+        """
+        raise Unavailable("nobody takes over")
+
     async def close(self) -> None:
         """Disconnect."""
         if self._transport is not None:
             self._transport.close()
 
 
-def start(plan: Plan, question: str, stack: ExitStack) -> Chain:
-    """Start a primary and two backups."""
-    folder = plan.directory / question / "chain"
+@cache
+def _program() -> Path:
+    try:
+        done = subprocess.run(
+            _BUILD, cwd=_REPOSITORY, stdout=subprocess.PIPE, text=True, check=True
+        )
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise Unavailable(f"the floor was not built: {error}") from error
+    built = [json.loads(line).get("executable") for line in done.stdout.splitlines()]
+    return Path(next(path for path in reversed(built) if path))
+
+
+def _start(_: Plan, folder: Path, stack: ExitStack) -> Nodes:
+    program = _program()
     numbers = processes.ports(3)
-    program: list[str | Path] = [sys.executable, "-m", "benchmarks.cluster.echo"]
     folder.mkdir(parents=True, exist_ok=True)
-    for i in (1, 2):
-        command = [*program, str(numbers[i]), folder / f"n{i}"]
-        processes.start(command, folder / f"n{i}.log", stack)
-    for number in numbers[1:]:
-        processes.wait_listening(number)
-    backups = map(str, numbers[1:])
-    command = [*program, str(numbers[0]), folder / "n0", *backups]
-    processes.start(command, folder / "n0.log", stack)
-    return Chain(numbers[0])
+    pids = []
+    for i in (2, 1, 0):
+        command: list[str | Path] = [program, str(numbers[i]), folder / f"n{i}"]
+        if i == 0:
+            command += map(str, numbers[1:])
+        pids.append(processes.start(command, folder / f"n{i}.log", stack))
+        processes.wait_listening(numbers[i])
+    return Nodes(numbers[0], tuple(reversed(pids)))
+
+
+SYSTEM = System("chain", _start, Chain, reads=False, fails_over=False)

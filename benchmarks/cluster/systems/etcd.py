@@ -8,12 +8,15 @@ HTTP request and a conversion for each call, which a gRPC client would not.
 import asyncio
 import base64
 import json
+import os
 from collections.abc import Sequence
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 from benchmarks.cluster import processes
 from benchmarks.cluster.plan import Plan
+from benchmarks.cluster.systems.system import Nodes, System
 
 _READY_S = 20.0
 _TRANSACTION_MAX = 128
@@ -22,9 +25,7 @@ _Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class Etcd:
-    """Keys that rise, in one cluster."""
-
-    note = "etcd over its JSON gateway, a connection for each caller"
+    """Keys that rise, below the name of a log."""
 
     def __init__(self, ports: list[int]) -> None:
         """Speak to the member that leads."""
@@ -32,29 +33,39 @@ class Etcd:
         self._port = ports[0]
         self._free: list[_Connection] = []
         self._next = 0
+        self._log = ""
 
-    async def open(self) -> None:
+    async def open(self, log: str, streams: int, *, make: bool) -> None:
+        """Find the leader; a log is no more than a prefix."""
+        self._log = log
+        await self.recover()
+
+    async def recover(self) -> None:
         """Find the leader."""
         async with asyncio.timeout(_READY_S):
             while not await self._found():  # noqa: ASYNC110, RUF100
-                await asyncio.sleep(0.1)
+                await asyncio.sleep(0.05)
 
     async def _found(self) -> bool:
         for port in self._ports:
+            await self.close()
             self._port = port
             try:
-                status = await self._call("/v3/maintenance/status", {})
-            except (OSError, asyncio.IncompleteReadError, RuntimeError):
-                return False
+                async with asyncio.timeout(1):
+                    status = await self._call("/v3/maintenance/status", {})
+            except (OSError, TimeoutError, asyncio.IncompleteReadError, RuntimeError):
+                continue
             if status.get("leader", "0") == status["header"]["member_id"]:
-                await self.close()
                 return True
-            await self.close()
         return False
+
+    async def leader(self) -> int:
+        """Return the member that leads."""
+        return self._ports.index(self._port)
 
     def _key(self) -> str:
         self._next += 1
-        return _text(b"%020d" % self._next)
+        return _text(b"%s/%d/%020d" % (self._log.encode(), os.getpid(), self._next))
 
     async def append(self, value: bytes) -> None:
         """Put one key."""
@@ -71,11 +82,12 @@ class Etcd:
 
     async def read(self, count: int) -> int:
         """Read ranges of keys in their order."""
-        found, begin = 0, b"0"
+        found, begin = 0, self._log.encode() + b"/"
+        end = self._log.encode() + b"0"
         while found < count:
             wanted = {
                 "key": _text(begin),
-                "range_end": _text(b"\xff"),
+                "range_end": _text(end),
                 "limit": min(_PAGE, count - found),
                 "serializable": True,
             }
@@ -126,17 +138,12 @@ def _text(data: bytes) -> str:
     return base64.b64encode(data).decode()
 
 
-def start(plan: Plan, question: str, stack: ExitStack) -> Etcd:
-    """Start three members.
-
-    Raises:
-        Unavailable: etcd is not installed.
-    """
-    program = processes.find("etcd", "etcd-server", plan.peers)
-    folder = plan.directory / question / "etcd"
+def _start(plan: Plan, folder: Path, stack: ExitStack) -> Nodes:
+    program = processes.find("etcd", plan.peers)
     numbers = processes.ports(6)
     peers = [f"http://127.0.0.1:{port}" for port in numbers[3:]]
     members = ",".join(f"n{i}={url}" for i, url in enumerate(peers))
+    pids = []
     for i, peer in enumerate(peers):
         client = f"http://127.0.0.1:{numbers[i]}"
         options = {
@@ -151,5 +158,10 @@ def start(plan: Plan, question: str, stack: ExitStack) -> Etcd:
             "log-level": "error",
         }
         command = [f"--{name}={value}" for name, value in options.items()]
-        processes.start([program, *command], folder / f"n{i}.log", stack)
-    return Etcd(numbers[:3])
+        pids.append(processes.start([program, *command], folder / f"n{i}.log", stack))
+    for port in numbers[:3]:
+        processes.wait_listening(port)
+    return Nodes(numbers[:3], tuple(pids))
+
+
+SYSTEM = System("etcd", _start, Etcd)

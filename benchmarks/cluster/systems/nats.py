@@ -1,22 +1,27 @@
-"""NATS JetStream: three servers, a stream with three replicas on files.
+"""NATS JetStream: three servers, streams with three replicas on files.
 
-Told to sync every message, if this version can. A batch is so many messages, because
-the protocol has no other; all are under way before the first answer is waited for.
+Told to sync every message, or left to sync every two minutes. A batch is so many
+messages, because the protocol has no other; all are under way before the first answer
+is waited for.
 """
 
 import asyncio
 import json
 import subprocess
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from functools import partial
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 from benchmarks.cluster import processes
 from benchmarks.cluster.plan import Plan
+from benchmarks.cluster.systems.system import Nodes, System
+from benchmarks.contest import Unavailable
 
 _READY_S = 30.0
-_STREAM = "bench"
+_REPLICAS = 3
 
 
 class Connection(asyncio.Protocol):
@@ -39,6 +44,14 @@ class Connection(asyncio.Protocol):
         """Greet, and listen for answers."""
         self.transport = transport
         self.transport.write(b'CONNECT {"verbose":false}\r\nSUB _A.* 1\r\nPING\r\n')
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Release who waits."""
+        lost = ConnectionError("the server closed the connection")
+        for answer in self._answers.values():
+            if not answer.done():
+                answer.set_exception(lost)
+        self._answers = {}
 
     def request(self, subject: bytes, value: bytes) -> "asyncio.Future[bytes]":
         """Publish and return the answer to be."""
@@ -98,69 +111,100 @@ class Connection(asyncio.Protocol):
 
 
 class Nats:
-    """One stream, one connection."""
+    """A log: so many streams, with a connection to the leader of each."""
 
-    def __init__(self, ports: list[int], *, synced: bool) -> None:
-        """Speak to the server that leads the stream."""
+    def __init__(self, ports: list[int]) -> None:
+        """Connect later."""
         self._ports = ports
-        self._connection: Connection | None = None
-        self.note = (
-            "" if synced else "nats answers before a sync: this version has no setting"
-        )
+        self._connections: list[Connection] = []
+        self._streams: list[str] = []
+        self._turns: cycle[tuple[Connection, bytes]] = cycle(())
 
-    @property
-    def connection(self) -> Connection:
-        """Return the connection."""
-        assert self._connection is not None
-        return self._connection
-
-    async def open(self) -> None:
-        """Make the stream and connect to its leader."""
+    async def open(self, log: str, streams: int, *, make: bool) -> None:
+        """Make the streams and connect to their leaders."""
+        names = [f"{log}-{i}" for i in range(streams)]
         async with asyncio.timeout(_READY_S):
-            while (leader := await self._made()) is None:  # noqa: ASYNC110, RUF100
-                await asyncio.sleep(0.2)
-        await self.close()
-        self._connection = await _connect(self._ports[leader])
+            for name in names:
+                while make and not await self._made(name):  # noqa: ASYNC110, RUF100
+                    await asyncio.sleep(0.2)
+            self._streams = names
+            await self.recover()
 
-    async def _made(self) -> int | None:
-        try:
-            await self.close()
-            self._connection = await _connect(self._ports[0])
-            config = {
-                "name": _STREAM,
-                "subjects": [_STREAM],
-                "num_replicas": 3,
-                "storage": "file",
-            }
-            made = await self._api(f"STREAM.CREATE.{_STREAM}", config)
-            leader = made["cluster"]["leader"]
-        except (OSError, KeyError, TimeoutError):
-            return None
-        return int(leader[1:])
+    async def recover(self) -> None:
+        """Connect to those that lead now."""
+        await self.close()
+        for name in self._streams:
+            self._connections.append(await self._led(name))
+        subjects = [name.encode() for name in self._streams]
+        self._turns = cycle(zip(self._connections, subjects, strict=True))
+
+    async def _led(self, name: str) -> Connection:
+        while True:
+            leader = await self._leader(name)
+            if leader is not None:
+                with suppress(OSError):  # It has just died, and nobody knows.
+                    return await _connect(self._ports[leader])
+            await asyncio.sleep(0.05)
+
+    async def leader(self) -> int:
+        """Return the server that leads the first stream."""
+        found = await self._leader(self._streams[0])
+        assert found is not None
+        return found
+
+    async def _made(self, name: str) -> bool:
+        config = {
+            "name": name,
+            "subjects": [name],
+            "num_replicas": _REPLICAS,
+            "storage": "file",
+        }
+        made = await self._api(f"STREAM.CREATE.{name}", config)
+        # Followers that have not reported yet are not current.
+        cluster = made.get("cluster", {})
+        others = cluster.get("replicas", [])
+        return "leader" in cluster and len(others) == _REPLICAS - 1
+
+    async def _leader(self, name: str) -> int | None:
+        found = await self._api(f"STREAM.INFO.{name}", {})
+        leader = found.get("cluster", {}).get("leader", "")
+        return int(leader[1:]) if leader else None
 
     async def _api(self, name: str, body: Any) -> Any:
-        async with asyncio.timeout(5):
-            subject = f"$JS.API.{name}".encode()
-            answer = await self.connection.request(subject, json.dumps(body).encode())
-        return json.loads(answer)
+        """Ask any server; an empty answer is one that nobody gave."""
+        subject, asked = f"$JS.API.{name}".encode(), json.dumps(body).encode()
+        for port in self._ports:
+            try:
+                async with asyncio.timeout(1):
+                    connection = await _connect(port)
+                    try:
+                        return json.loads(await connection.request(subject, asked))
+                    finally:
+                        connection.transport.close()
+            except (OSError, TimeoutError):
+                continue
+        return {}
 
     async def append(self, value: bytes) -> None:
         """Publish one message and wait for its acknowledgement."""
-        _check(await self.connection.request(_STREAM.encode(), value))
+        connection, subject = next(self._turns)
+        _check(await connection.request(subject, value))
 
     async def append_many(self, values: Sequence[bytes]) -> None:
         """Publish all, then wait for all."""
-        sent = [self.connection.request(_STREAM.encode(), value) for value in values]
+        connection, subject = next(self._turns)
+        sent = [connection.request(subject, value) for value in values]
         for answer in sent:
             _check(await answer)
 
     async def read(self, count: int) -> int:
         """Let a consumer deliver from the start."""
+        name = self._streams[0]
         reader = await _connect(self._ports[0])
-        full = reader.count(b"_deliver", count)
-        config = {"deliver_subject": "_deliver", "ack_policy": "none"}
-        wanted = {"stream_name": _STREAM, "config": config}
-        made = await self._api(f"CONSUMER.CREATE.{_STREAM}", wanted)
+        full = reader.count(f"_D.{name}".encode(), count)
+        config = {"deliver_subject": f"_D.{name}", "ack_policy": "none"}
+        wanted = {"stream_name": name, "config": config}
+        made = await self._api(f"CONSUMER.CREATE.{name}", wanted)
         if "error" in made:
             raise RuntimeError(made["error"])
         async with asyncio.timeout(60):
@@ -170,9 +214,9 @@ class Nats:
 
     async def close(self) -> None:
         """Disconnect."""
-        if self._connection is not None:
-            self._connection.transport.close()
-            self._connection = None
+        for connection in self._connections:
+            connection.transport.close()
+        self._connections = []
 
 
 def _check(answer: bytes) -> None:
@@ -187,25 +231,22 @@ async def _connect(port: int) -> Connection:
     return connection
 
 
-def start(plan: Plan, question: str, stack: ExitStack) -> Nats:
-    """Start three servers.
-
-    Raises:
-        Unavailable: the server is not installed.
-    """
-    program = processes.find("nats-server", "nats-server", plan.peers)
-    folder = plan.directory / question / "nats"
+def _start(sync: str, plan: Plan, folder: Path, stack: ExitStack) -> Nodes:
+    program = processes.find("nats-server", plan.peers)
     folder.mkdir(parents=True, exist_ok=True)
     numbers = processes.ports(6)
     files = [folder / f"n{i}.conf" for i in range(3)]
     for i, file in enumerate(files):
-        file.write_text(_settings(i, numbers, folder, "sync_interval: always"))
-    synced = _takes(program, files[0])
-    for i, file in enumerate(files):
-        if not synced:
-            file.write_text(_settings(i, numbers, folder, ""))
+        file.write_text(_settings(i, numbers, folder, sync))
+    if not _takes(program, files[0]):
+        raise Unavailable("this version cannot sync every message (make peers)")
+    pids = [
         processes.start([program, "-c", file], folder / f"n{i}.log", stack)
-    return Nats(numbers[:3], synced=synced)
+        for i, file in enumerate(files)
+    ]
+    for port in numbers[:3]:
+        processes.wait_listening(port)
+    return Nodes(numbers[:3], tuple(pids))
 
 
 def _takes(program: Path, file: Path) -> bool:
@@ -230,3 +271,7 @@ cluster {{
   routes: [{routes}]
 }}
 """
+
+
+SYNCED = System("nats", partial(_start, "sync_interval: always"), Nats, streams=True)
+UNSYNCED = System("nats unsynced", partial(_start, ""), Nats, streams=True)

@@ -49,7 +49,7 @@ pub fn general_bound(input: &Input) -> usize {
 }
 
 /// All targets.
-pub const ALL: [&dyn Target; 20] = [
+pub const ALL: [&dyn Target; 21] = [
     &targets::batch::Batch,
     &targets::frame::Frames,
     &targets::segment::Segment,
@@ -61,6 +61,7 @@ pub const ALL: [&dyn Target; 20] = [
     &targets::small::Current,
     &targets::wire::Wire,
     &targets::lane::Lane,
+    &targets::tail::Tail,
     &targets::table::run::Runs,
     &targets::table::tree::Trees,
     &targets::part::Part,

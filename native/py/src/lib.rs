@@ -24,6 +24,7 @@ mod gate;
 mod held;
 mod inspect;
 mod lane;
+mod leader;
 mod listing;
 mod log;
 mod notify;
@@ -37,6 +38,7 @@ mod scan;
 mod split;
 mod store;
 mod table;
+mod tail;
 
 use pyo3::prelude::*;
 
@@ -60,7 +62,11 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<scan::ArrowBatch>()?;
     m.add_class::<scan::BatchIterator>()?;
     m.add_class::<lane::Conn>()?;
+    m.add_class::<leader::Leader>()?;
+    m.add_class::<leader::NodeReport>()?;
     m.add("REQUEST_COST_MIN", braidlog_core::lane::REQUEST_COST_MIN)?;
+    m.add_class::<tail::Frame>()?;
+    m.add_class::<tail::Tail>()?;
     backup::register(m)?;
     inspect::register(m)?;
     table::register(m)?;

@@ -207,7 +207,7 @@ pub fn owned_object(py: Python<'_>, position: u64, record: &OwnedRecord) -> PyRe
 pub fn row_object(
     py: Python<'_>,
     position: u64,
-    key: &[u8],
+    key: Py<PyBytes>,
     payload: Payload<'_>,
 ) -> PyResult<Py<Record>> {
     let headers = if payload.headers.len() == 0 {
@@ -224,7 +224,7 @@ pub fn row_object(
         Record {
             position,
             timestamp: payload.timestamp,
-            key: Some(PyBytes::new(py, key).unbind()),
+            key: Some(key),
             value: payload.value.map(|value| PyBytes::new(py, value).unbind()),
             headers,
         },

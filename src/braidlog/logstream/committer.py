@@ -16,7 +16,7 @@ from __future__ import annotations
 from braidlog.errors import RemoteProtocolError
 from braidlog.logstream import sequencer
 from braidlog.logstream.core import Core
-from braidlog.logstream.errors import check
+from braidlog.logstream.errors import fail
 from braidlog.logstream.states import ReplicaState
 from braidlog.wire.messages import LogCut, Run, StreamRun
 
@@ -31,10 +31,10 @@ def commit(core: Core, cut: LogCut) -> None:
     """
     if core.stopped or cut.version <= core.context.version:
         return  # Told again: cuts are repeated until reports show them.
-    run = next((run for run in cut.runs if run.stream == core.stream), None)
-    if run is not None:
-        _commit_run(core, cut, run)
-        return
+    for run in cut.runs:
+        if run.stream == core.stream:
+            _commit_run(core, cut, run)
+            return
     given = sum(run.length for run in cut.runs)
     # The log ended before this cut where it ends here: no cut is missing in between.
     if cut.high_watermark - given == core.context.high_watermark:
@@ -51,8 +51,8 @@ def _commit_run(core: Core, cut: LogCut, run: StreamRun) -> None:
         raise RemoteProtocolError(msg)
     end = run.llsn_begin + run.length
     fits = run.llsn_begin <= core.committed <= end <= core.next
-    if run.epoch == core.epoch and core.serving:
-        check(end <= core.durable.mark.end, "a cut of what is not durable here")
+    if end > core.durable.mark.end and run.epoch == core.epoch and core.serving:
+        fail("a cut of what is not durable here")
     if not fits or (run.epoch != core.epoch and end > core.committed):
         # It begins behind what is committed, reaches beyond what is here, or is about
         # records of another epoch, which may differ from those at the same LLSNs.

@@ -14,12 +14,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+
+from msgspec import Struct, field
 
 from braidlog.errors import CorruptionError, LogError
 from braidlog.logstream.durable import Durable, Mark
 from braidlog.logstream.effects import Answer, Limits, Outgoing, Request
-from braidlog.logstream.errors import check
+from braidlog.logstream.errors import check, fail
 from braidlog.logstream.states import ReplicaState
 from braidlog.logstream.storage import (
     Batch,
@@ -32,6 +34,7 @@ from braidlog.wire.messages import Appended, Message, Run, StreamConfig, StreamR
 __all__ = ["Core", "Fetching", "Waiter"]
 
 STOPPED = (ReplicaState.INVALID, ReplicaState.FAILED)
+SERVING = (ReplicaState.RUNNING, ReplicaState.SEALED)
 
 
 @dataclass(slots=True)
@@ -64,8 +67,7 @@ class Fetching:
     """Which of the sources is next."""
 
 
-@dataclass(slots=True)
-class Outbox:
+class Outbox(Struct):
     """Effects that the node has not taken yet."""
 
     messages: list[Outgoing] = field(default_factory=list)
@@ -126,7 +128,7 @@ class Core:
         self.fetching = Fetching(number=storage.ticket())
         self.out = Outbox()
         self._take(storage.state())
-        self.durable = Durable(self._mark())
+        self.durable = Durable(Mark(self.next, self.context.version, self.epoch))
 
     def _take(self, stored: StoredStream) -> None:
         self.low = stored.low
@@ -134,9 +136,6 @@ class Core:
         self.next = stored.next
         self.epoch = stored.epoch
         self.context = stored.context
-
-    def _mark(self) -> Mark:
-        return Mark(self.next, self.context.version, self.epoch)
 
     # --- who is who
 
@@ -161,6 +160,16 @@ class Core:
         return self.state is ReplicaState.CATCHING_UP and not self.entered
 
     @property
+    def settled(self) -> bool:
+        """Tell whether nothing is missed here that is known of, and nothing to trim."""
+        return (
+            self.state in SERVING
+            and (self.trim <= 1 or self.trimmed >= self.trim)
+            and self.heard_end <= self.next
+            and not self.behind
+        )
+
+    @property
     def resting(self) -> bool:
         """Tell whether nothing is awaited, so that nothing follows from time alone."""
         return (
@@ -175,7 +184,7 @@ class Core:
     @property
     def serving(self) -> bool:
         """Tell whether the replica has durably entered the configured epoch."""
-        return self.state in (ReplicaState.RUNNING, ReplicaState.SEALED)
+        return self.state in SERVING
 
     # --- writes
 
@@ -183,15 +192,26 @@ class Core:
         """Take over where the storage stands now."""
         self._take(self.storage.state())
         self.lacks_room = ""
-        check(self.low <= self.committed <= self.next, "positions are out of order")
-        self.durable.note(self.storage.ticket(), self._mark())
+        if not self.low <= self.committed <= self.next:
+            fail("positions are out of order")
+        mark = Mark(self.next, self.context.version, self.epoch)
+        self.durable.note(self.storage.ticket(), mark)
+
+    def synced(self, ticket: int) -> None:
+        """Note that every write up to `ticket` is durable."""
+        if self.state is not ReplicaState.FAILED:
+            self.durable.synced(ticket)
 
     def commit(self, run: Run, version: int, high_watermark: int) -> None:
         """Write a commit context; it continues the last one."""
-        check(version >= self.context.version, "the version falls")
-        check(run.llsn_begin == self.committed, "a commit leaves something out")
-        check(run.llsn_begin + run.length <= self.next, "a commit of nothing")
-        check(run.glsn_begin >= self.context.glsn_end, "the GLSN falls")
+        if version < self.context.version:
+            fail("the version falls")
+        if run.llsn_begin != self.committed:
+            fail("a commit leaves something out")
+        if run.llsn_begin + run.length > self.next:
+            fail("a commit of nothing")
+        if run.glsn_begin < self.context.glsn_end:
+            fail("the GLSN falls")
         context = CommitContext(
             version,
             run.glsn_begin,

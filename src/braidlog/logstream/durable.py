@@ -27,28 +27,26 @@ class Durable:
     def __init__(self, mark: Mark) -> None:
         """Begin with what the disk held at the start."""
         self.mark = mark
-        self._marks: deque[tuple[int, Mark]] = deque()
-
-    @property
-    def pending(self) -> bool:
-        """Tell whether a mark is on its way."""
-        return bool(self._marks)
+        self.pending: deque[tuple[int, Mark]] = deque()
+        """Marks on their way, with their tickets."""
 
     def note(self, ticket: int, mark: Mark) -> None:
         """Note that `mark` is durable once `ticket` is synced."""
-        if self._marks and self._marks[-1][0] == ticket:
-            self._marks.pop()
-        self._marks.append((ticket, mark))
+        if self.pending and self.pending[-1][0] == ticket:
+            self.pending.pop()
+        self.pending.append((ticket, mark))
 
     def cut(self, llsn: int) -> None:
         """Take back what was said of `llsn` and everything behind it."""
         self.mark = _cut(self.mark, llsn)
-        self._marks = deque((ticket, _cut(mark, llsn)) for ticket, mark in self._marks)
+        self.pending = deque(
+            (ticket, _cut(mark, llsn)) for ticket, mark in self.pending
+        )
 
     def synced(self, ticket: int) -> None:
         """Take the marks up to `ticket`."""
-        while self._marks and self._marks[0][0] <= ticket:
-            _, self.mark = self._marks.popleft()
+        while self.pending and self.pending[0][0] <= ticket:
+            _, self.mark = self.pending.popleft()
 
 
 def _cut(mark: Mark, llsn: int) -> Mark:

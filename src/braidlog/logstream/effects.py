@@ -32,6 +32,11 @@ class ReplicaEffects(Struct, frozen=True):
     """Send it now; otherwise the next heartbeat is early enough."""
     advanced: bool = False
     """Something new can be read."""
+    unsynced: bool = False
+    """Something was written that is not known to be durable."""
+    trouble: tuple[str, str, LogError | None] = "", "", None
+    """What is wrong with what the disk has, what it said when it had no room, and why
+    it takes no entries of others; all of it false while there is no trouble."""
 
 
 @dataclass(frozen=True, slots=True)

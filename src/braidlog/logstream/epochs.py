@@ -182,14 +182,15 @@ def advance(core: Core) -> None:
     # First what frees room, which the rest may need.
     if core.trim > 1 and core.low < core.committed:
         _trim(core)
-    if core.is_catching_up and core.committed == config.start:
+    if core.state is not ReplicaState.CATCHING_UP:
+        return
+    if not core.entered and core.committed == config.start:
         # Exactly there: with less it would lack committed records, and it cannot have
         # committed more.
         _enter(core, config)
     # An epoch that a crash could take back is not served: in it a primary gives
     # positions that the next start would give again.
-    durable = core.durable.mark.epoch == config.epoch
-    if core.state is ReplicaState.CATCHING_UP and core.entered and durable:
+    if core.entered and core.durable.mark.epoch == config.epoch:
         sealed = config.status is StreamStatus.SEALED
         core.state = ReplicaState.SEALED if sealed else ReplicaState.RUNNING
 

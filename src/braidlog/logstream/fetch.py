@@ -71,7 +71,7 @@ def pump(core: Core) -> None:
     fetching = core.fetching
     if fetching.peer or core.now < fetching.not_before:
         return
-    if core.serving and core.heard_end <= core.next and not core.behind:
+    if core.heard_end <= core.next and not core.behind and core.serving:
         return  # As after nearly every input.
     want = _wanted(core)
     if want is None or not want.sources:

@@ -34,11 +34,10 @@ epoch, and the tail behind the end of an epoch is dropped before the next is ent
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from braidlog.errors import (
     CorruptionError,
-    LogError,
     NotReadyError,
     StoreFailedError,
     TooLargeError,
@@ -74,34 +73,6 @@ from braidlog.wire.messages import (
 __all__ = ["Replica"]
 
 
-class _Input:
-    """One input of a replica; several follow from each append, so it is kept small."""
-
-    __slots__ = ("_replica",)
-
-    def __init__(self, replica: Replica) -> None:
-        self._replica = replica
-
-    def __enter__(self) -> None:
-        """Begin; there is nothing to prepare."""
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: object,
-    ) -> bool:
-        if error is not None:
-            return self._replica._bears(error)
-        try:
-            self._replica._advance()
-        except Exception as raised:
-            if not self._replica._bears(raised):
-                raise
-            self._replica._pause()
-        return False
-
-
 class Replica:
     """A replica of one log stream; see the module.
 
@@ -120,7 +91,6 @@ class Replica:
         limits: Limits | None = None,
     ) -> None:
         """Start from what the disk holds, in no epoch."""
-        self._inputs = _Input(self)
         self._core = Core(node, stream, storage, limits or Limits())
         self.defect = recovery.defect(storage.state())
         """What is wrong with what the disk has; empty if nothing."""
@@ -131,11 +101,6 @@ class Replica:
     def state(self) -> ReplicaState:
         """Return what the replica is."""
         return self._core.state
-
-    @property
-    def refused(self) -> LogError | None:
-        """Return why the disk takes no entries of others, None while it does."""
-        return self._core.refused
 
     @property
     def dropped(self) -> bool:
@@ -172,11 +137,6 @@ class Replica:
         """Return how many appends wait for their commit."""
         return len(self._core.waiters) + len(self._core.repeats)
 
-    @property
-    def unsynced(self) -> bool:
-        """Tell whether something was written that is not known to be durable."""
-        return self._core.durable.pending
-
     def configure(self, config: StreamConfig) -> None:
         """Become what the configuration says; older ones and repeats are ignored.
 
@@ -185,13 +145,11 @@ class Replica:
         Raises:
             RemoteProtocolError: the configuration contradicts itself.
         """
-        with self._inputs:
-            epochs.configure(self._core, config)
+        self._input(epochs.configure, config)
 
     def drop(self) -> None:
         """Stop, because the stream goes on without this replica."""
-        with self._inputs:
-            epochs.drop(self._core)
+        self._input(epochs.drop)
 
     def append(
         self, group: Sequence[tuple[Request, int, Batch]], *, repeat: bool = False
@@ -203,8 +161,7 @@ class Replica:
         when it is committed, or with the error that refused it. One refusal does not
         touch the others of the group.
         """
-        with self._inputs:
-            sequencer.append(self._core, group, repeat=repeat)
+        self._input(sequencer.append, group, repeat=repeat)
 
     def mark(self) -> tuple[int, ...]:
         """Return what every append that does anything changes."""
@@ -222,17 +179,18 @@ class Replica:
         Raises:
             RemoteProtocolError: the batches are not what the message says.
         """
-        with self._inputs:
-            backup.replicate(self._core, message, batches)
+        self._input(backup.replicate, message, batches)
 
     def fetch(self, peer: int, message: Fetch) -> None:
         """Send another replica what it misses."""
-        with self._inputs:
-            try:
-                source.fetch(self._core, peer, message)
-            except CorruptionError as error:
-                self._core.met = error  # It gets no answer, and asks the next one.
-            self._tell_met()
+        self._input(self._fetch, peer, message)
+
+    def _fetch(self, core: Core, peer: int, message: Fetch) -> None:
+        try:
+            source.fetch(core, peer, message)
+        except CorruptionError as error:
+            core.met = error  # It gets no answer, and asks the next one.
+        self._tell_met()
 
     def entries(self, peer: int, message: Entries, batches: Sequence[Batch]) -> None:
         """Take the answer to the fetch that is on its way; others are ignored.
@@ -240,8 +198,7 @@ class Replica:
         Raises:
             RemoteProtocolError: the batches are not what the message says.
         """
-        with self._inputs:
-            fetch.entries(self._core, peer, message, batches)
+        self._input(fetch.entries, peer, message, batches)
 
     def commit(self, cut: LogCut) -> None:
         """Apply what a cut gave to this stream, if it is the next that did.
@@ -252,14 +209,11 @@ class Replica:
         Raises:
             RemoteProtocolError: the run names no epoch.
         """
-        with self._inputs:
-            committer.commit(self._core, cut)
+        self._input(committer.commit, cut)
 
     def synced(self, ticket: int) -> None:
         """Note that every write up to `ticket` is durable."""
-        with self._inputs:
-            if self._core.state is not ReplicaState.FAILED:
-                self._core.durable.synced(ticket)
+        self._input(Core.synced, ticket)
 
     def tick(self, now: float) -> bool:
         """Let time pass: `now` in seconds, never falling.
@@ -269,9 +223,7 @@ class Replica:
         core = self._core
         core.now = max(now, core.now)
         if not core.resting:
-            with self._inputs:
-                fetch.tick(core)
-                sequencer.probe(core)
+            self._input(_tick)
         out = core.out
         return bool(out.messages or out.answers or out.advanced or out.report_due)
 
@@ -309,7 +261,12 @@ class Replica:
         report = reporter.due(core)
         core.out = Outbox(report_due=False, reported=out.reported)
         return ReplicaEffects(
-            tuple(out.messages), tuple(out.answers), report, out.advanced
+            tuple(out.messages),
+            tuple(out.answers),
+            report,
+            out.advanced,
+            bool(core.durable.pending),
+            (self.defect, core.lacks_room, core.refused),
         )
 
     @property
@@ -337,14 +294,32 @@ class Replica:
             self._core.met = None
             self.damaged(error)
 
-    def _advance(self) -> None:
+    def _input(
+        self, take: Callable[..., None], *given: object, **named: object
+    ) -> None:
+        """Have the core take an input, then do what follows from it; mostly nothing."""
         core = self._core
-        if core.lacks_room and core.now < core.retry_at:
-            return
-        epochs.advance(core)
-        fetch.pump(core)
+        try:
+            take(core, *given, **named)
+        except Exception as error:
+            if not self._bears(error):
+                raise
+        else:
+            if not core.settled:
+                self._follow()
 
-    def _bears(self, error: BaseException) -> bool:
+    def _follow(self) -> None:
+        core = self._core
+        try:
+            if not core.lacks_room or core.now >= core.retry_at:
+                epochs.advance(core)
+                fetch.pump(core)
+        except Exception as error:
+            if not self._bears(error):
+                raise
+            self._pause()
+
+    def _bears(self, error: Exception) -> bool:
         """Do what an error of an input asks for; tell whether nobody has to hear it."""
         if isinstance(error, StoreFailedError | ReplicaInvariantError):
             self._fail()
@@ -378,3 +353,8 @@ class Replica:
         core.state = ReplicaState.FAILED
         core.out.report_due = True
         sequencer.give_up(core, 0, core.epoch, unknown=True)
+
+
+def _tick(core: Core) -> None:
+    fetch.tick(core)
+    sequencer.probe(core)

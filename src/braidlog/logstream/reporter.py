@@ -11,7 +11,7 @@ is reported before it is durable.
 from __future__ import annotations
 
 from braidlog.logstream.core import Core
-from braidlog.logstream.errors import check
+from braidlog.logstream.errors import fail
 from braidlog.wire.messages import StreamReport
 
 __all__ = ["due", "report"]
@@ -20,7 +20,8 @@ __all__ = ["due", "report"]
 def report(core: Core) -> StreamReport:
     """Return what is durable now."""
     mark = core.durable.mark
-    check(mark.end <= core.next, "something is durable that is not there")
+    if mark.end > core.next:
+        fail("something is durable that is not there")
     return StreamReport(
         core.stream,
         mark.epoch,

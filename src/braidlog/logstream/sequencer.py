@@ -24,7 +24,7 @@ from braidlog.errors import (
 )
 from braidlog.logstream.core import Core, Waiter
 from braidlog.logstream.effects import Request
-from braidlog.logstream.errors import check
+from braidlog.logstream.errors import fail
 from braidlog.logstream.states import ReplicaState
 from braidlog.logstream.storage import Batch, Placed
 from braidlog.wire.features import needed
@@ -126,17 +126,20 @@ def _place(
             return []
         # One bad batch must not refuse the others: nothing was written, so each alone.
         return [new for item in items for new in _place(core, [item], repeat=repeat)]
-    check(len(placed) == len(items), "the storage lost a batch of a group")
+    if len(placed) != len(items):
+        fail("the storage lost a batch of a group")
     before = core.next
     core.wrote()
     new = []
     for (request, batch), place in zip(items, placed, strict=True):
         if place.new:
-            check(place.llsn == before, "the storage left an LLSN out")
+            if place.llsn != before:
+                fail("the storage left an LLSN out")
             before += place.count
             new.append((place, batch))
         _wait(core, request, place, batch)
-    check(before == core.next, "the storage placed more than it says")
+    if before != core.next:
+        fail("the storage placed more than it says")
     return new
 
 
@@ -163,10 +166,9 @@ def _answer_stored(core: Core, waiter: Waiter) -> None:
 
 
 def _answer(core: Core, waiter: Waiter, run: Run) -> None:
-    check(
-        run.llsn_begin <= waiter.llsn and waiter.end <= run.llsn_begin + run.length,
-        "a batch is not wholly in one cut",
-    )
+    end = waiter.llsn + waiter.count
+    if waiter.llsn < run.llsn_begin or end > run.llsn_begin + run.length:
+        fail("a batch is not wholly in one cut")
     glsn = run.glsn_begin + waiter.llsn - run.llsn_begin
     version = core.context.version
     core.answer(waiter.request, Appended(waiter.llsn, glsn, waiter.count, version))
@@ -189,6 +191,8 @@ def release(core: Core, run: Run) -> None:
         core.waiting_bytes -= waiter.size
         core.probe_at = core.now + core.limits.probe_interval
         _answer(core, waiter, run)
+    if not core.repeats:
+        return
     ready = [waiter for waiter in core.repeats if waiter.end <= core.committed]
     if ready:
         core.repeats = [w for w in core.repeats if w.end > core.committed]

@@ -35,15 +35,18 @@ from braidlog.raft import (
     Effects,
     Entry,
     EntryKind,
+    Frame,
     NotLeaderError,
     RaftConfig,
     RaftNode,
     ReadState,
     Role,
+    SoftState,
     Stored,
     Write,
     codec,
 )
+from braidlog.raft.effects import NOTHING
 from braidlog.wire import commands
 from braidlog.wire.commands import Command
 from braidlog.wire.messages import Consensus, Message, Metadata, Recorded, Report
@@ -123,6 +126,8 @@ class MetadataMember:
         self.stirred = True
         """Whether `effects` may have something."""
         self._told = self.repository.revision
+        self.standing: tuple[Role, int, int, int] | None = None
+        """Role, term, leader, and epoch of the membership, as was told last."""
         self._missed: tuple[()] | tuple[int, float] = ()
         """The leader whose connection broke, and when."""
 
@@ -176,8 +181,13 @@ class MetadataMember:
         Raises:
             RaftMessageError: it is malformed or for somebody else.
         """
-        self.raft.step(codec.decode_message(data))
+        self.raft.take(data)
         self.stirred = self.stirred or self.raft.stirred
+
+    def kept(self, node: int, now: float) -> None:
+        """Note that a member sent a message of the group, and so lives."""
+        if self.leadership is not None:
+            self.leadership.liveness.kept(node, now)
 
     def durable(self, number: int) -> None:
         """Note that writes up to `number` are on the disk."""
@@ -317,10 +327,12 @@ class MetadataMember:
             return _NOTHING
         self.stirred = False
         self._drain()
-        if self.leads:
-            self._lead()
+        leads = self.leadership
+        if leads is not None and leads.ready:
+            self._lead(leads)
             self._drain()
-        self._answer_news()
+        if self._news:
+            self._answer_news()
         done = GroupEffects(
             tuple(self._writes),
             tuple(self._messages),
@@ -334,46 +346,55 @@ class MetadataMember:
         return done
 
     def _drain(self) -> None:
-        while self.raft.stirred and (effects := self.raft.effects()):
+        raft = self.raft
+        while raft.stirred and (effects := raft.effects()) is not NOTHING:
             self._take(effects)
 
     def _take(self, effects: Effects) -> None:
         if effects.write:
             self._writes.append(effects.write)
-        for message in effects.messages:
+        if effects.messages:
             carrier = Consensus(self.settings.group)
-            self._send(message.receiver, carrier, codec.encode(message))
+        for message in effects.messages:
+            data = message.data if isinstance(message, Frame) else codec.encode(message)
+            self._messages.append(Outgoing(message.receiver, carrier, data))
         if effects.install:
             self.repository.restore(effects.install.state)
             self.raft.applied(effects.install.index)
             self._folded = effects.install.index
-        if effects.soft_state:
-            self._events += self._elections.see(
-                effects.soft_state,
-                self._now,
-                elected_by=self.raft.core.elected_by,
-                voters=self.raft.core.membership.voters,
-                broke=bool(self._missed),
-            )
-            self._change_role(effects.soft_state.role, effects.soft_state.term)
+        soft = effects.soft_state
+        if soft is not None:
+            self._stand(soft)
         for entry in effects.committed:
             self._apply(entry)
         if effects.committed:
             self.raft.applied(effects.committed[-1].index)
-            self._tell_news()
+            if self._told != self.repository.state.revision:
+                self._tell_news()
             self._fold()
         for read in effects.reads:
             self._take_read(read.context, read)
 
+    def _stand(self, soft: SoftState) -> None:
+        """Note who leads and votes; of most news only the commit index is new."""
+        standing = soft.role, soft.term, soft.leader, soft.epoch
+        if standing == self.standing:
+            return
+        self.standing = standing
+        self._events += self._elections.see(
+            soft,
+            self._now,
+            elected_by=self.raft.core.elected_by,
+            voters=self.raft.core.membership.voters,
+            broke=bool(self._missed),
+        )
+        self._change_role(soft.role, soft.term)
+
     def _tell_news(self) -> None:
         """Let the other members show new metadata at once; cuts go to nodes anyway."""
-        if self._told != self.repository.revision:
-            self._told = self.repository.revision
-            if self.leadership is not None:
-                self.raft.tell_commit()
-
-    def _send(self, node: int, message: Message, payload: bytes = b"") -> None:
-        self._messages.append(Outgoing(node, message, payload))
+        self._told = self.repository.state.revision
+        if self.leadership is not None:
+            self.raft.tell_commit()
 
     def _change_role(self, role: Role, term: int) -> None:
         known = self.leadership
@@ -444,7 +465,7 @@ class MetadataMember:
         self._fold()
 
     def _fold(self) -> None:
-        index = self.repository.index
+        index = self.repository.state.index
         many = index - self._folded >= self.settings.fold_entries
         large = self._folded_bytes >= self.settings.fold_bytes
         damaged = 0 < self._damaged_to <= index
@@ -462,11 +483,9 @@ class MetadataMember:
 
     # --- leading
 
-    def _lead(self) -> None:
-        leads = self.leadership
-        if leads is None:
-            return
-        if leads.look(self._now):
+    def _lead(self, leads: Leadership) -> None:
+        looked = leads.look(self._now)
+        if looked:
             for command in leads.decide(self.repository, self._now):
                 self._log(leads, command)
             for command in leads.registrations(self.repository):
@@ -475,26 +494,34 @@ class MetadataMember:
             for command in leads.admissions(self.repository, self.raft):
                 self._log(leads, command)
             leads.configure(self.repository, self._now)
-        state, collector = self.repository.state, leads.collector
-        while cut := collector.cut(state, leads.changing, leads.gone):
-            if not self._log(leads, cut):
-                collector.dropped(cut)
-                break
-        if successor := leads.successor(self.raft, self._now):
+        if leads.collector.has_fresh:
+            self._cut(leads)
+        if looked and (successor := leads.successor(self.raft, self._now)):
             self.raft.transfer(successor)
         self._events += leads.take_events()
         for node, message in leads.take_messages():
-            self._send(node, message)
-        self._answer_seals(leads)
+            self._messages.append(Outgoing(node, message))
+        if self._sealing:
+            self._answer_seals(leads)
 
-    def _log(self, leads: Leadership, command: Command) -> bool:
+    def _cut(self, leads: Leadership) -> None:
+        """Log what can be committed."""
+        collector = leads.collector
+        while collector.has_fresh and (data := leads.cut(self.repository)):
+            try:
+                index = self._propose(data)
+            except UnavailableError:
+                collector.dropped()
+                return
+            collector.proposed(index)
+
+    def _log(self, leads: Leadership, command: Command) -> None:
         """Log a command of the leader's own; it comes again if that fails."""
         try:
             index = self._propose(commands.encode_call(command))
         except UnavailableError:
-            return False
+            return
         leads.begun(index, command)
-        return True
 
     def _answer_seals(self, leads: Leadership) -> None:
         open_: list[Sealing] = []

@@ -79,7 +79,7 @@ class TimingSettings:
     """Milliseconds."""
 
     heartbeat_ms: int = 100
-    """A node reports at least so often."""
+    """A node that has news reports so often."""
     failure_ms: int = 500
     """A node that was silent for so long is taken for dead."""
     tick_ms: int = 50

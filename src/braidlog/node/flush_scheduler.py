@@ -15,11 +15,17 @@ class FlushScheduler:
     runs, or right before one that comes anyway, gets none of its own.
     """
 
-    def __init__(self, outbox: Outbox, flush: Callable[[], None]) -> None:
-        """Call `flush` when something came in; it never raises."""
+    def __init__(
+        self,
+        outbox: Outbox,
+        flush: Callable[[], None],
+        sync: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Call `flush` when something came in; it never raises. Then call `sync`."""
         self._loop = asyncio.get_running_loop()
         self._outbox = outbox
         self._flush = flush
+        self._sync = sync
         self._handle: asyncio.Handle | None = None
         self._flushing = False
         self.stirred = False
@@ -33,13 +39,16 @@ class FlushScheduler:
 
     def now(self, first: Callable[[], None] | None = None) -> None:
         """Flush what came in, and what comes in by `first`."""
-        self.close()
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
         self._flushing = self._outbox.held = True
         if first is not None:
             first()
         self._flush()
         self._flushing = self._outbox.held = False
         self._outbox.flush()
+        self._sync()
 
     def close(self) -> None:
         """Forget the flush that waits."""

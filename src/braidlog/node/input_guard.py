@@ -29,11 +29,15 @@ class InputGuard:
         """Let one input in; a message that is refused changes nothing."""
         try:
             call(*given)
-        except ClosedError as error:  # a failed store, a broken invariant
-            self.stop(error)
-        except LogError as error:
-            _log.warning("a message was rejected: %s", error)
         except Exception as error:
+            self.bear(error)
+
+    def bear(self, error: Exception) -> None:
+        """Go on if an input was refused; else stop for good."""
+        # A failed store or a broken invariant is no refusal.
+        if isinstance(error, LogError) and not isinstance(error, ClosedError):
+            _log.warning("a message was rejected: %s", error)
+        else:
             self.stop(error)
 
     def stop(self, error: Exception) -> None:

@@ -18,6 +18,8 @@ import random
 import ssl
 import time
 from collections.abc import Callable
+from functools import partial
+from typing import Any, Final, TypeAlias
 
 from braidlog.errors import ClosedError, LogError, NotReadyError
 from braidlog.node.config import NodeConfig, replica_limits
@@ -29,7 +31,6 @@ from braidlog.node.leader.replica_offer import ReplicaOffer
 from braidlog.node.leader.reporting import Reporting
 from braidlog.node.leader.retention import Retention
 from braidlog.node.leader.sync_times import SyncTimes
-from braidlog.node.metrics.latency import Durable
 from braidlog.node.metrics.status import NodeStatus, Observed
 from braidlog.node.observer import Observer
 from braidlog.node.peers.directory import Directory
@@ -56,7 +57,7 @@ from braidlog.serving.admission import Capacity
 from braidlog.serving.descriptors import places
 from braidlog.serving.sessions import Request, Session, Sessions
 from braidlog.serving.shares import ShareBounds, Shares
-from braidlog.serving.transport import Outbox
+from braidlog.serving.transport import Outbox, Wire
 from braidlog.store.node_store import GROUP_PREFIX, NodeStore
 from braidlog.wire.connection import VERSION_MAX, VERSION_MIN
 from braidlog.wire.events import Appends, Received, Requested
@@ -82,6 +83,11 @@ from braidlog.wire.roles import Role
 from braidlog.wire.server import Authorizer, ServerSettings
 
 _log = logging.getLogger(__name__)
+
+_NOTHING: Final = memoryview(b"")
+
+Part: TypeAlias = Callable[[int, Any, memoryview], None]
+"""Takes a message of a node, and its payload."""
 
 
 class ClusterNode:
@@ -127,14 +133,14 @@ class ClusterNode:
         self.peer_identity = PeerIdentity(store, self.id, who, self._era)
         self._outbox = Outbox()
         self._flushes = FlushScheduler(
-            self._outbox, lambda: self._guard.run(self._carry_out)
+            self._outbox, partial(self._guard.run, self._carry_out), syncer.wake
         )
         self.peers = self._make_peers(token, tls)
         self.directory = self._make_directory()
         self._route = RepositoryRoute(self.id, self.peers, self.directory)
         self.replicas = self._make_replicas()
-        self._durable = Durable(self.replicas.latencies.sync)
         self._sync_times = self._make_sync_times(clock)
+        self._noting = partial(self._guard.run, self._note_durable)
         self._route.member = self._open_member()
         end_groups(store, before=self._era)
         self.peer_identity.repository = lambda: (
@@ -148,10 +154,9 @@ class ClusterNode:
         self.tables = self._make_tables(tables) if tables is not None else None
         self._registration = Registration(config, who, execute, self._features)
         self._replica_offer = ReplicaOffer(self.id, store, self._era, execute)
-        self._retention = Retention(
-            config, self.replicas.primaries, self.wall_clock, execute
-        )
+        self._retention = self._make_retention()
         self._scrub = self._make_scrub()
+        self._parts = self._make_parts()
         self.sessions: Sessions = self._make_sessions(
             authorize,
             challenger,
@@ -186,6 +191,19 @@ class ClusterNode:
             bound=self.peer_identity.bound,
         )
 
+    def _make_parts(self) -> dict[type[Message], Part]:
+        return {
+            Replicate: self.replicas.replicate,
+            Fetch: self.replicas.fetch,
+            Entries: self.replicas.entries,
+            Commit: self._commit,
+            Configure: self._configure,
+            Report: self._report,
+            Consensus: self._consensus,
+            Faults: self._take_faults,
+            Recorded: self._take_recorded,
+        }
+
     def _make_directory(self) -> Directory:
         return Directory(
             self.id,
@@ -202,7 +220,7 @@ class ClusterNode:
             self._store,
             self.peers,
             replica_limits(self.config),
-            self.changed,
+            self._flushes.soon,
             lambda: len(self.sessions),
         )
 
@@ -270,7 +288,12 @@ class ClusterNode:
     def _make_sync_times(self, clock: Callable[[], float]) -> SyncTimes:
         # Half of what a lag has to be: the bound by which a slow node is fast again.
         least = self.config.timing.slow_ms / 2000
-        return SyncTimes(self._probe_disk, least, clock)
+        observe = self.replicas.latencies.sync.observe
+        return SyncTimes(self._probe_disk, least, clock, observe)
+
+    def _make_retention(self) -> Retention:
+        execute, primaries = self.requests.execute, self.replicas.primaries
+        return Retention(self.config, primaries, self.wall_clock, execute)
 
     def _make_scrub(self) -> Scrub:
         life = f"{self.id} {self.incarnation}"
@@ -420,13 +443,22 @@ class ClusterNode:
             self._guard.stop(error)
             raise
 
-    def received(self, node: int, event: Received) -> None:
+    def received(self, wire: Wire, event: Received) -> None:
         """Take a message of a peer."""
-        self._guard.run(self._dispatch, node, event.message, event.payload)
+        node, message = wire.node, event.message
+        try:
+            peer = self.peers.known.get(node)
+            if peer is None or peer.link is None:
+                self._meet(node)
+            self._parts[type(message)](node, message, event.payload)
+        except Exception as error:
+            self._guard.bear(error)
 
     def gone(self, session: Session) -> None:
         """Forget what a connection that ended waits for."""
         self.requests.answers.gone(session)
+        # If it was another node, it may doubt that this one is there.
+        self._reporting.again()
 
     def soon(self, call: Callable[[], None], seconds: float = 0.0) -> None:
         """Call something in another turn of the loop, with other work between."""
@@ -437,42 +469,33 @@ class ClusterNode:
 
         self._loop.call_later(seconds, guarded)
 
-    def _dispatch(self, node: int, message: Message, payload: memoryview) -> None:
+    def _meet(self, node: int) -> None:
+        """Connect to a node that has spoken, or ask where it is."""
         if not self.peers.heard(node) and node != self.id:
             self.directory.seek(node)
-        if isinstance(message, Replicate):
-            self.replicas.replicate(message, payload)
-        elif isinstance(message, Commit):
-            self._route.leader_heard = node
-            self.replicas.commit(message)
-        elif isinstance(message, Report):
-            if self.member is not None:
-                self.member.report(message, self._loop.time())
-                self._member_took()
-        elif isinstance(message, Consensus):
-            self._consensus(message, payload)
-            self._member_took()
-        elif isinstance(message, Fetch):
-            self.replicas.fetch(node, message)
-        elif isinstance(message, Entries):
-            self.replicas.entries(node, message, payload)
-        elif isinstance(message, Configure):
-            self._route.leader_heard = node
-            self.replicas.configure(message)
-        elif isinstance(message, Faults):
-            if self._faults is not None:
-                self._faults.take(message)
-        elif isinstance(message, Recorded):
-            self._take_recorded(node, message)
-            self.changed()
 
-    def _member_took(self) -> None:
-        # Of most reports and answers, all but the last that was waited for, nothing
-        # follows, and a turn that does nothing costs as much as one that does.
-        if self.member is not None and self.member.stirred:
-            self.changed()
+    def _commit(self, node: int, message: Commit, _: memoryview) -> None:
+        self._route.leader_heard = node
+        self.replicas.commit(message)
 
-    def _take_recorded(self, node: int, message: Recorded) -> None:
+    def _configure(self, node: int, message: Configure, _: memoryview) -> None:
+        self._route.leader_heard = node
+        self.replicas.configure(message)
+
+    def _report(self, _: int, message: Report, __: memoryview) -> None:
+        member = self._route.member
+        if member is not None:
+            member.group.report(message, self._loop.time())
+            # Nothing follows from most reports and answers, all but the last that was
+            # waited for, and a turn that does nothing costs as much as one that does.
+            if member.group.stirred:
+                self._flushes.soon()
+
+    def _take_faults(self, _: int, message: Faults, __: memoryview) -> None:
+        if self._faults is not None:
+            self._faults.take(message)
+
+    def _take_recorded(self, node: int, message: Recorded, _: memoryview) -> None:
         if self._faults is not None and (told := self._faults.answer(message)):
             self.peers.send(node, told)
         elif self.member is not None and message.epoch > self._era:
@@ -480,6 +503,7 @@ class ClusterNode:
             self._guard.fail(begun_anew(self.id, message.epoch))
         elif self.member is not None:
             self.member.recorded(message)
+        self.changed()
 
     def says(self) -> Recorded | None:
         """Return what the fault log has recorded, None if there is no such log."""
@@ -491,21 +515,24 @@ class ClusterNode:
             self.changed()
         return mends
 
-    def _consensus(self, message: Consensus, payload: memoryview) -> None:
-        if self.member is None and message.group > self._era:
+    def _consensus(self, node: int, message: Consensus, payload: memoryview) -> None:
+        member = self._route.member
+        if member is None and message.group > self._era:
             # A node that joins a cluster that was rescued before.
             self._era = message.group
         if message.group != self._era:
             return
-        if self.member is None:
+        if member is None:
             # The group has made this node a member: it begins with an empty log.
             log = GroupLog.create(self._store, self._era)
-            self._route.member = self._make_member(log)
-        assert self.member is not None, "it was made if there was none"
-        self.member.group.step(bytes(payload))
+            member = self._route.member = self._make_member(log)
+        member.group.step(bytes(payload))
+        member.group.kept(node, self._loop.time())
+        if member.group.stirred:
+            self._flushes.soon()
 
     def _to_self(self, message: Message) -> None:
-        self._guard.run(self._dispatch, self.id, message, memoryview(b""))
+        self._guard.run(self._parts[type(message)], self.id, message, _NOTHING)
 
     def _part(self) -> None:
         """Close the connections of nodes whose ids belong to other directories now."""
@@ -516,6 +543,7 @@ class ClusterNode:
         if (said := self.says()) is not None:
             self.peers.send(node, said)
         self.peer_identity.connected(node)
+        self._reporting.again()
         if self.member is not None:
             self._guard.run(self.member.group.unsent, node)
         self.changed()
@@ -552,15 +580,15 @@ class ClusterNode:
 
     def _synced(self) -> None:
         # Somebody waits for what a sync lets go; what came in meanwhile goes with it.
-        self._flushes.now(lambda: self._guard.run(self._note_durable))
+        self._flushes.now(self._noting)
 
     def _note_durable(self) -> None:
         durable = self._store.durable()
-        self._durable.synced(durable)
         self._sync_times.synced(durable)
         self.replicas.synced(durable)
-        if self.member is not None:
-            self.member.synced(durable)
+        member = self._route.member
+        if member is not None:
+            member.synced(durable)
 
     def _probe_disk(self) -> None:
         with contextlib.suppress(LogError):  # Who has to write hears of it, and acts.
@@ -574,25 +602,40 @@ class ClusterNode:
 
     def _carry_out(self) -> None:
         now = self._loop.time()
-        turns = self._flushes
+        turns, route = self._flushes, self._route
         turns.stirred = True
         while turns.stirred:
             turns.stirred = False
             reports = self.replicas.flush(now)
             if reports:
                 self._reporting.durable(tuple(reports), now)
-            if self.member is not None and self.member.flush():
+            member = route.member
+            if member is not None and member.flush():
                 turns.stirred = True
-        self._outbox.flush()
+        if member is not None and member.group.standing is not self._reporting.standing:
+            self._reporting.led(now)
+        # Most turns bring no news, and many write nothing.
+        if route.has_news():
+            self._look_at_news()
+        self._note_written()
+
+    def _look_at_news(self) -> None:
+        revision = self._route.revision
+        self._reporting.again()
         self.peer_identity.look(self._era)
-        with contextlib.suppress(LogError):  # Who writes next hears of it, and acts.
-            ticket = self._store.ticket()
-            self._durable.wrote(ticket)
-            self._sync_times.wrote(ticket, self._store.hurries)
         self.requests.answers.look()
         if self.tables is not None:
             self.tables.look()
-        self._syncer.wake()
+        # If one of them fails, for instance for want of room, all look again.
+        self._route.seen = revision
+
+    def _note_written(self) -> None:
+        try:
+            ticket = self._store.ticket()
+        except LogError:
+            return  # Who writes next hears of it, and acts.
+        if ticket > self._sync_times.written:
+            self._sync_times.wrote(ticket, self._store.hurried)
 
     @property
     def leader(self) -> int:

@@ -61,7 +61,8 @@ class ThreadSyncer:
         self._threaded = False
         self._slow = 0.0
         self._turn: asyncio.Handle | None = None
-        self._bytes = 0
+        self._syncing = False
+        self._hurried = 0
         self._last = 0.0
         self._told = 0
 
@@ -80,13 +81,19 @@ class ThreadSyncer:
         """Sync at the end of the turn; the thread hears in the core what it has to."""
         if self._threaded or self._synced is None:
             return
-        self._bytes += self._store.take_hurried()
-        if self._turn is None and (self._bytes or self._commits_are_due()):
+        if self._turn is not None:
+            return
+        if self._store.hurried == self._hurried:
+            recent = self._loop.time() - self._last <= _COMMITS_S
+            if recent or not self._has_commits():
+                return
+        if self._syncing:
+            # One sync a turn: what others sent meanwhile goes with the next.
             self._turn = self._loop.call_soon(self._sync_here)
+        else:
+            self._sync_here()
 
-    def _commits_are_due(self) -> bool:
-        if self._loop.time() - self._last <= _COMMITS_S:
-            return False
+    def _has_commits(self) -> bool:
         with contextlib.suppress(LogError):
             return self._store.ticket() > self._told
         return False  # The store failed, and says so to who writes next.
@@ -95,18 +102,25 @@ class ThreadSyncer:
         self._turn = None
         if self._synced is None:
             return
+        waited = self._store.hurried - self._hurried
+        self._hurried += waited
         begun = time.monotonic()
-        with contextlib.suppress(LogError):
-            # A store that failed says so to every later call: who writes next acts.
+        try:
             self._told = self._store.sync()
-        self._judge(time.monotonic() - begun)
+        except LogError as error:
+            # A store that failed says so to every later call: who writes next acts.
+            _log.debug("a sync failed: %s", error)
+        self._judge(time.monotonic() - begun, waited)
         self._last = self._loop.time()
-        self._synced()
+        self._syncing = True
+        try:
+            self._synced()
+        finally:
+            self._syncing = False
 
-    def _judge(self, seconds: float) -> None:
+    def _judge(self, seconds: float, size: int) -> None:
         """Leave it to the thread if more than every fifth sync is slow."""
-        slow = seconds > _FAST_S + self._bytes * _BYTE_S
-        self._bytes = 0
+        slow = seconds > _FAST_S + size * _BYTE_S
         self._slow = max(0.0, self._slow + (1.0 if slow else -0.25))
         if self._slow >= _SLOW_MAX:
             self._slow = 0.0

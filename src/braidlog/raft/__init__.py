@@ -27,7 +27,7 @@ from braidlog.raft.errors import (
     TailFullError,
     TransferringError,
 )
-from braidlog.raft.log import LogReader
+from braidlog.raft.log import Frame, LogReader
 from braidlog.raft.membership import Change, Membership
 from braidlog.raft.messages import Message
 from braidlog.raft.node import RaftNode, Span
@@ -40,6 +40,7 @@ __all__ = [
     "Effects",
     "Entry",
     "EntryKind",
+    "Frame",
     "HardState",
     "LogReader",
     "Membership",

@@ -36,7 +36,7 @@ def leave_joint(core: Core) -> int:
 
 def settle(core: Core) -> None:
     """Act on a committed membership: leave a joint one, or the lead."""
-    now = core.membership
+    now = core.log.membership
     if now.epoch > core.log.commit:
         return  # It is used already, but may still be replaced by another leader.
     if now.joint:
@@ -55,11 +55,10 @@ def _append(core: Core, membership: Membership) -> int:
 
 def _resign(core: Core) -> None:
     """Step down, and let the follower that has most of the log stand at once."""
-    voters = [node for node in core.membership.voters if node in core.progress]
-    for node in voters:
-        # They learn that the removal is committed, from nobody else for a while.
-        replication.feed(core, node)
-    best = max(voters, key=lambda node: core.progress[node].match)
+    voters = [node for node in core.membership.voters if node in core.log.peers]
+    # They learn that the removal is committed, from nobody else for a while.
+    replication.feed(core, voters)
+    best = max(voters, key=core.log.matched)
     core.send(TimeoutNow, best)
     core.follow(core.term, 0)
     core.note_removal()
@@ -93,7 +92,7 @@ def _require_live(core: Core, membership: Membership) -> None:
 
 
 def _live(core: Core, node: int) -> bool:
-    progress = core.progress.get(node)
+    progress = core.log.progress(node)
     if progress is None:
         return node == core.id
     return progress.active and progress.mode is Mode.REPLICATE

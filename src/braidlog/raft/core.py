@@ -9,6 +9,7 @@ never falls; only a leader has progress.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from braidlog.raft.config import RaftConfig
@@ -19,15 +20,15 @@ from braidlog.raft.effects import (
     ReadState,
     Role,
     SoftState,
+    Write,
 )
-from braidlog.raft.errors import check
-from braidlog.raft.log import LogReader, RaftLog
+from braidlog.raft.errors import check, fail
+from braidlog.raft.log import Frame, LogReader, RaftLog
 from braidlog.raft.membership import Membership
 from braidlog.raft.messages import Message, ReadResponse
 from braidlog.raft.progress import Progress
 from braidlog.raft.reads import Reads, Request
 from braidlog.raft.state import Base, Entry, HardState, Stored
-from braidlog.raft.writes import Writes
 
 __all__ = ["Core", "Transfer"]
 
@@ -55,12 +56,7 @@ class Core:
         """Start from what the disk holds: base, then log, then hard state."""
         self.config = config
         self.id = config.id
-        self.log = RaftLog.restore(
-            stored,
-            applied=applied,
-            reader=reader,
-            cache_bytes_max=config.cache_bytes_max,
-        )
+        self.log = RaftLog.restore(config, stored, applied=applied, reader=reader)
         hard = stored.hard_state
         # A crash may keep the entries of a write and lose its hard state. The vote of
         # that term was then never promised.
@@ -76,18 +72,16 @@ class Core:
         self.suspected = False
         """Whether the connection to the leader broke since it was last heard."""
         self.heartbeat_elapsed = 0
-        self.progress: dict[int, Progress] = {}
-        self._hard = HardState()
         self.term_begin = 0
         self.tail_bytes = 0
         self.transfer: Transfer | None = None
         self.reads = Reads()
-        self.writes = Writes(self.log, hard, config.commit_lag)
+        self._stored = hard
         self.telling = False
         """Whether followers are told at once what is committed, eager or not."""
-        self._messages: list[Message] = []
+        self._messages: list[Message | Frame] = []
         self._answers: list[ReadState | ReadFailed] = []
-        self._told: SoftState | None = None
+        self._told: tuple[Role, int, int, int, int] | None = None
         self.restart_timer()
         self.note_removal()
 
@@ -97,19 +91,10 @@ class Core:
         return self.log.membership
 
     @property
-    def hard_state(self) -> HardState:
-        """Return what must not be forgotten."""
-        last, commit = self._hard, self.log.commit
-        removed = self.role is Role.REMOVED
-        # Most inputs change none of it.
-        if (
-            last.commit != commit
-            or last.term != self.term
-            or last.vote != self.vote
-            or last.removed is not removed
-        ):
-            self._hard = HardState(self.term, self.vote, commit, removed)
-        return self._hard
+    def progress(self) -> dict[int, Progress]:
+        """Return what this node knows of its followers now, if it leads."""
+        known = {node: self.log.progress(node) for node in self.log.peers}
+        return {node: each for node, each in known.items() if each is not None}
 
     # --- messages
 
@@ -117,13 +102,17 @@ class Core:
         """Send a message that promises nothing."""
         self._messages.append(self.message(kind, receiver, **fields))
 
-    def post(self, message: Message) -> None:
+    def post(self, message: Frame) -> None:
         """Send a message that promises nothing, as it is."""
         self._messages.append(message)
 
     def promise(self, kind: type[Message], receiver: int, **fields: Any) -> None:
         """Send a message once all that was decided so far is durable here."""
-        self.writes.promise(self.message(kind, receiver, **fields))
+        self.hold(self.message(kind, receiver, **fields))
+
+    def hold(self, message: Message | Frame) -> None:
+        """Send it, as it is, once all that was decided so far is durable here."""
+        self.log.promise(message)
 
     def message(self, kind: type[Message], receiver: int, **fields: Any) -> Message:
         """Return a message of this node; the term is its own unless it is given."""
@@ -168,7 +157,7 @@ class Core:
             self.fail_reads()
         self.role, self.leader = role, leader
         self.votes = {}
-        self.progress = {}
+        self.log.track([])
         self.transfer = None
         self.heartbeat_elapsed = 0
         self.restart_timer()
@@ -215,12 +204,12 @@ class Core:
         """Make the log contain a leader's entries."""
         begin = self.log.splice(entries)
         if begin is not None:
-            self.writes.cut(begin)
+            self.log.clip(begin)
 
     def install(self, base: Base) -> None:
         """Replace the log by a leader's base."""
         self.log.restart_at(base)
-        self.writes.base_changed(reset=True)
+        self.log.base_changed(reset=True)
         self.note_removal()
 
     def commit_to(self, index: int) -> None:
@@ -280,13 +269,15 @@ class Core:
 
     # --- effects
 
-    def release(self) -> list[Message]:
-        """Send the messages whose promise is kept; return those to this node."""
-        released = self.writes.release()
-        if not released:
-            return released
-        self._messages += [m for m in released if m.receiver != self.id]
-        return [m for m in released if m.receiver == self.id]
+    def release(self, kept: Sequence[Any]) -> list[Message]:
+        """Send messages whose promise is kept; return those to this node."""
+        own: list[Message] = []
+        for message in kept:
+            if message.receiver != self.id:
+                self._messages.append(message)
+            else:
+                own.append(message)
+        return own
 
     @property
     def has_outgoing(self) -> bool:
@@ -295,30 +286,38 @@ class Core:
 
     def take(self) -> Effects:
         """Return what has to be done since the last call."""
-        write = self.writes.take(self.hard_state)
-        check(not self.release(), "an own vote is durable before it was written")
+        log, write = self.log, self.store()
+        if (kept := log.release()) and self.release(kept):
+            fail("an own vote is durable before it was written")
         messages, reads = tuple(self._messages), tuple(self._answers)
         self._messages, self._answers = [], []
-        base = self.log.take_base()
-        committed = self.log.take_committed(self.config.apply_bytes_max)
-        soft = self._soft_state()
+        base = log.base if log.hand_out_base() else None
+        committed = log.take_committed(self.config.apply_bytes_max)
+        told = self.role, self.term, self.leader, log.membership.epoch, log.commit
+        soft = None
+        if told != self._told:
+            self._told, soft = told, SoftState(*told)
         if not (write or messages or base or committed or reads or soft):
             return NOTHING
         return Effects(write, messages, base, committed, reads, soft)
 
-    def _soft_state(self) -> SoftState | None:
-        """Return the soft state if it is not the one that was told last."""
-        told, epoch = self._told, self.membership.epoch
-        if (
-            told is not None
-            and told.commit == self.log.commit
-            and told.role is self.role
-            and told.term == self.term
-            and told.leader == self.leader
-            and told.epoch == epoch
-        ):
-            return None
-        self._told = SoftState(
-            self.role, self.term, self.leader, epoch, self.log.commit
+    def store(self) -> Write | None:
+        """Return what has to be stored now, if anything has."""
+        stored, removed = self._stored, self.role is Role.REMOVED
+        # A new commit index alone waits for company.
+        vital = (
+            self.term != stored.term
+            or self.vote != stored.vote
+            or removed is not stored.removed
         )
-        return self._told
+        taken = self.log.take_write(vital)
+        if taken is None:
+            return None
+        number, has_base, reset, entries = taken
+        behind, news = self.log.commit - stored.commit, None
+        if vital or has_base or behind >= self.config.commit_lag:
+            state = HardState(self.term, self.vote, self.log.commit, removed)
+            if state != stored:
+                self._stored = news = state
+        base = self.log.base if has_base else None
+        return Write(number, news, base, reset, entries)

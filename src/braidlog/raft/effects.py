@@ -19,6 +19,7 @@ from enum import Enum
 
 from msgspec import Struct
 
+from braidlog.raft.log import Frame
 from braidlog.raft.messages import Message
 from braidlog.raft.state import Base, Entry, HardState
 
@@ -76,7 +77,8 @@ class Effects(Struct, frozen=True):
     """What has to be done now; see the module for the order."""
 
     write: Write | None = None
-    messages: tuple[Message, ...] = ()
+    messages: tuple[Message | Frame, ...] = ()
+    """To send; what every append needs is in its bytes already."""
     install: Base | None = None
     """Replace the state machine by this state, then report `applied(index)`."""
     committed: tuple[Entry, ...] = ()

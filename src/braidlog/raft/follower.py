@@ -12,7 +12,24 @@ from braidlog.raft.messages import (
     InstallBase,
 )
 
-__all__ = ["on_append", "on_heartbeat", "on_install", "refuse_stale"]
+__all__ = ["on_append", "on_heartbeat", "on_install", "refuse_stale", "take_append"]
+
+
+def take_append(core: Core, data: bytes) -> bool:
+    """Take the bytes of a message if they are an append that continues the log.
+
+    Whatever it could contradict or change is looked at in `on_append`.
+    """
+    membership = core.log.membership
+    # A leader that is missed, or was removed, is no leader for the moment.
+    if core.suspected or core.leader in membership.removed:
+        return False
+    answer = core.log.take_append(data, core.leader, core.term, membership.epoch)
+    if answer is None:
+        return False
+    core.elapsed = 0
+    core.hold(answer)
+    return True
 
 
 def on_append(core: Core, append: Append) -> None:

@@ -28,6 +28,7 @@ __all__ = [
     "on_heartbeat_response",
     "read",
     "rests",
+    "take_answer",
     "tick",
 ]
 
@@ -50,8 +51,7 @@ def tick(core: Core) -> None:
     """Count a tick as the leader."""
     core.elapsed += 1
     core.heartbeat_elapsed += 1
-    for progress in core.progress.values():
-        progress.base_ticks += 1
+    core.log.tick_bases()
     if core.transfer:
         core.transfer.ticks += 1
         if core.transfer.ticks >= core.config.election_ticks:
@@ -69,17 +69,14 @@ def tick(core: Core) -> None:
 
 
 def _quorum_active(core: Core) -> bool:
-    active = {node for node, p in core.progress.items() if p.active} | {core.id}
-    for progress in core.progress.values():
-        progress.active = False
-    return holds(core.membership.halves, active)
+    return holds(core.membership.halves, {*core.log.take_active(), core.id})
 
 
 def _heartbeat(core: Core) -> None:
     core.heartbeat_elapsed = 0
-    for node, progress in core.progress.items():
+    for node in core.log.peers:
         # Not beyond what the follower is known to have: it may have another tail.
-        commit = min(progress.match, core.log.commit)
+        commit = min(core.log.matched(node), core.log.commit)
         core.send(Heartbeat, node, commit=commit, round=core.reads.round)
 
 
@@ -93,8 +90,6 @@ def read(core: Core, request: Request) -> None:
 
 
 def _answer_reads(core: Core) -> None:
-    if not len(core.reads):
-        return
     if core.reads.begin_round():
         _heartbeat(core)
     for index, request in core.reads.confirmed(core.membership.halves, core.id):
@@ -106,12 +101,13 @@ def _answer_reads(core: Core) -> None:
 
 def flush(core: Core) -> None:
     """Commit what can be, and send what may be."""
-    _advance_commit(core)
+    if core.log.commit < core.log.last:
+        _advance_commit(core)
     if core.role is Role.LEADER:
-        _answer_reads(core)
+        if len(core.reads):
+            _answer_reads(core)
         tell, core.telling = core.config.eager_commit or core.telling, False
-        for node in sorted(core.progress):
-            replication.feed(core, node, tell=tell)
+        replication.feed(core, tell=tell)
 
 
 def rests(core: Core) -> bool:
@@ -121,57 +117,67 @@ def rests(core: Core) -> bool:
         return False
     if log.commit < log.last or core.transfer or len(core.reads):
         return False
-    return all(each.rests(log.last) for each in core.progress.values())
+    return log.peers_rest
 
 
 def _advance_commit(core: Core) -> None:
     """Commit what a quorum has durably, and what follows from that."""
     while core.role is Role.LEADER and core.log.commit < core.log.last:
-        index = agreed(core.membership.halves, lambda node: _match(core, node))
+        index = agreed(core.log.membership.halves, _durable(core).__getitem__)
         if index <= core.log.commit or core.log.term(index) != core.term:
             # An entry of an earlier term can still be replaced, even if a quorum has it
             # (Raft, figure 8).
             return
         before = core.log.commit
         core.commit_to(index)
-        gone = core.log.read(before + 1, index + 1, 1 << 62)
-        core.tail_bytes -= sum(len(entry.data) for entry in gone)
+        core.tail_bytes -= core.log.data_bytes(before + 1, index + 1)
         core.reads.committed(index)
         # A membership that is committed may need fewer, or make this node resign.
         changes.settle(core)
 
 
-def _match(core: Core, node: int) -> int:
-    return core.log.durable if node == core.id else core.progress[node].match
+def _durable(core: Core) -> dict[int, int]:
+    """Return how far the log of each member is durable, as far as is known."""
+    log, peers = core.log, core.log.peers
+    reached = dict(zip(peers, map(log.matched, peers), strict=True))
+    reached[core.id] = log.durable
+    return reached
 
 
 def on_append_response(core: Core, response: AppendResponse) -> None:
     """Learn where a follower's log meets the own one."""
-    progress = core.progress.get(response.sender)
-    if progress is None:
+    log, sender = core.log, response.sender
+    if log.peer(sender) is None:
         return  # It was removed while the answer was on its way.
-    if max(response.index, response.hint_index) > core.log.last:
-        msg = f"{response.sender} answers for {response.index}, beyond the end"
+    if max(response.index, response.hint_index) > log.last:
+        msg = f"{sender} answers for {response.index}, beyond the end"
         raise RaftMessageError(msg)
-    progress.active = True
+    log.heard(sender)
     if response.rejected:
         # Of the own log too, what has a later term than the hint cannot match.
-        hint = core.log.last_not_after(response.hint_index, response.hint_term)
-        progress.rejected(response.index, min(hint, response.hint_index))
+        hint = log.last_not_after(response.hint_index, response.hint_term)
+        log.rejected(sender, response.index, min(hint, response.hint_index))
     else:
-        progress.accepted(response.index, core.log.base.index + 1)
+        log.accepted(sender, response.index)
         replication.hasten_transfer(core)
-    progress.check(core.log.last)
+    log.check()
+
+
+def take_answer(core: Core, data: bytes) -> bool:
+    """Take the bytes of a message if they accept an append, and no more than that."""
+    if core.transfer:
+        return False  # The target may have everything now.
+    return core.log.take_answer(data, core.term, core.log.membership.epoch)
 
 
 def on_heartbeat_response(core: Core, response: HeartbeatResponse) -> None:
     """Note a sign of life and the round that it answers."""
-    progress = core.progress.get(response.sender)
+    progress = core.log.progress(response.sender)
     if progress is None:
         return
-    progress.answered()
+    core.log.answered(response.sender)
     late = progress.base_ticks >= core.config.election_ticks
     if progress.mode is Mode.BASE and late:
         # The base was lost, or refused: begin with a probe.
-        progress.lost()
+        core.log.lost(response.sender)
     core.reads.acknowledge(response.sender, response.round)

@@ -7,7 +7,7 @@ reports `durable` and `applied`. Time is `tick`; randomness comes with the setti
 same start and the same inputs give the same effects.
 
     node = RaftNode(config, stored)
-    node.step(message); node.tick(); span = node.propose([b"x"])
+    node.take(data); node.tick(); span = node.propose([b"x"])
     effects = node.effects()         # write, send, apply, answer
     node.durable(effects.write.number); node.applied(effects.committed[-1].index)
 
@@ -22,9 +22,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NoReturn
 
 from braidlog.errors import InvalidArgumentError, LogError
-from braidlog.raft import changes, dispatch, election, leader, replication
+from braidlog.raft import (
+    changes,
+    codec,
+    dispatch,
+    election,
+    follower,
+    leader,
+    replication,
+)
 from braidlog.raft.config import RaftConfig
 from braidlog.raft.core import Core
 from braidlog.raft.effects import NOTHING, Effects, Role
@@ -56,7 +65,7 @@ class Span:
 
 
 class _Input:
-    """One input of a node; a dozen follow from each append, so it is kept small."""
+    """One input of a node; those that follow from each append do without it."""
 
     __slots__ = ("_node",)
 
@@ -67,10 +76,9 @@ class _Input:
         """Begin an input."""
         node = self._node
         if node._failed:
-            msg = f"the node has stopped: {node._failed}"
-            raise RaftInvariantError(msg)
+            node._refuse()
         node.stirred = True
-        return node._core
+        return node.core
 
     def __exit__(
         self,
@@ -106,17 +114,16 @@ class RaftNode:
         self._inputs = _Input(self)
         self.stirred = True
         """Whether effects may follow from what came in since they were asked for."""
-        self._core = Core(
+        self.core = Core(
             config,
             stored,
             applied=stored.base.index if applied is None else applied,
             reader=reader,
         )
+        """The state, to look at."""
 
-    @property
-    def core(self) -> Core:
-        """Return the state, to look at."""
-        return self._core
+    def _refuse(self) -> NoReturn:
+        raise RaftInvariantError(f"the node has stopped: {self._failed}")
 
     def _broke(self, error: BaseException) -> None:
         """End an input that raised; an invariant or the unforeseen stops the node."""
@@ -151,20 +158,57 @@ class RaftNode:
             if core.role is Role.LEADER and not stirred:
                 self.stirred = not leader.rests(core)
 
+    def take(self, data: bytes) -> None:
+        """Take the bytes of a message of a peer.
+
+        Raises:
+            RaftMessageError: it is malformed, for somebody else, or cannot be.
+        """
+        if self._failed:
+            self._refuse()
+        core, stirred, self.stirred = self.core, self.stirred, True
+        try:
+            if core.role is Role.FOLLOWER:
+                taken = follower.take_append(core, data)
+            elif core.role is Role.LEADER:
+                taken = leader.take_answer(core, data)
+                if taken and not stirred:
+                    self.stirred = not leader.rests(core)
+            else:
+                taken = False
+        except Exception as error:
+            self._broke(error)
+            raise
+        if not taken:
+            # Most messages that come are taken above; nothing was changed by asking.
+            self.stirred = stirred
+            self.step(codec.decode_message(data))
+
     def durable(self, number: int) -> None:
         """Note that all writes up to `number` are on the disk."""
-        with self._inputs as core:
-            core.writes.durable(number)
-            for vote in core.release():
+        if self._failed:
+            self._refuse()
+        core, self.stirred = self.core, True
+        try:
+            core.log.stored(number)
+            for vote in core.release(core.log.release()):
                 dispatch.step(core, vote)
+        except Exception as error:
+            self._broke(error)
+            raise
 
     def applied(self, index: int) -> None:
         """Note that the state machine has applied what was handed out up to `index`."""
-        stirred = self.stirred
-        with self._inputs as core:
-            core.log.applied_to(index)
+        if self._failed:
+            self._refuse()
+        log = self.core.log
+        try:
+            log.applied_to(index)
+        except Exception as error:
+            self._broke(error)
+            raise
         # Nothing follows from it but room for more of the same.
-        self.stirred = stirred or core.log.has_committed
+        self.stirred = self.stirred or log.has_committed
 
     def unreachable(self, peer: int) -> None:
         """Note that messages to a peer are being lost.
@@ -175,8 +219,7 @@ class RaftNode:
         with self._inputs as core:
             if core.role is Role.FOLLOWER and peer == core.leader:
                 core.suspect()
-            if peer in core.progress:
-                core.progress[peer].lost()
+            core.log.lost(peer)
 
     def forget(self, peer: int) -> None:
         """Forget how far a learner was: it comes back with an empty log.
@@ -189,7 +232,7 @@ class RaftNode:
             if peer in core.membership.electors:
                 msg = f"node {peer} is a voter, so its log cannot be forgotten"
                 raise InvalidArgumentError(msg)
-            if core.progress.pop(peer, None) is not None:
+            if core.log.forget(peer):
                 replication.track(core)
 
     # --- requests
@@ -310,19 +353,25 @@ class RaftNode:
                 raise InvalidArgumentError(msg)
             if index > core.log.base.index:
                 core.log.fold(index, state)
-                core.writes.base_changed(reset=False)
+                core.log.base_changed(reset=False)
 
     # --- outputs
 
     def effects(self) -> Effects:
         """Return what has to be done since the last call; false if nothing has."""
-        if not self.stirred and not self._failed:
+        if self._failed:
+            self._refuse()
+        if not self.stirred:
             return NOTHING
-        with self._inputs as core:
+        core = self.core
+        try:
             if core.role is Role.LEADER:
                 leader.flush(core)
             effects = core.take()
             _check(core)
+        except Exception as error:
+            self._broke(error)
+            raise
         # What is applied next has a bound, so there may be more of it. All the rest was
         # taken, and only another input makes new.
         self.stirred = core.log.has_committed
@@ -344,23 +393,11 @@ def _require_leader(core: Core) -> None:
 
 def _check(core: Core) -> None:
     """Stop the node if its state cannot be; asked after every input, so kept cheap."""
-    log = core.log
-    if log.commit > log.last:
-        fail("the commit index is beyond the end")
-    if log.durable > log.last:
-        fail("more is durable than there is")
-    if log.base.index > log.commit:
-        fail("the base is not committed")
-    if not log.install_pending and not (
-        log.applied <= log.handed <= min(log.commit, log.durable)
-    ):
-        fail("applied what was not handed out")
+    core.log.check()
     leads = core.role is Role.LEADER
     if leads and core.vote != core.id:
         fail("leads without a vote")
-    if core.progress and not leads:
+    if core.log.peers and not leads:
         fail("follows and replicates")
     if core.tail_bytes < 0:
         fail("the tail has a negative size")
-    for progress in core.progress.values():
-        progress.check(log.last)

@@ -1,7 +1,8 @@
 """How a leader feeds its followers, within their windows.
 
-*Invariants.* Every other member has a progress, nobody else has. An append names an
-entry that is in the log or is its base; a follower that needs older ones gets the base.
+*Invariants.* Every other member is a peer of the log, nobody else is. An append names
+an entry that is in the log or is its base; a follower that needs older ones gets the
+base.
 """
 
 from __future__ import annotations
@@ -9,22 +10,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from braidlog.raft.core import Core, Transfer
-from braidlog.raft.errors import check
-from braidlog.raft.messages import Append, InstallBase, TimeoutNow
-from braidlog.raft.progress import Mode, Progress
+from braidlog.raft.messages import InstallBase, TimeoutNow
 from braidlog.raft.state import Entry, EntryKind
 
 __all__ = ["append", "confirmed", "feed", "hasten_transfer", "track", "transfer"]
 
 
 def track(core: Core) -> None:
-    """Give every other member a progress, and nobody else."""
-    members = core.membership.members - {core.id}
-    for node in sorted(members - core.progress.keys()):
-        # Most newcomers after an election have nearly everything.
-        core.progress[node] = Progress(next=core.log.last)
-    for node in core.progress.keys() - members:
-        del core.progress[node]
+    """Follow what every other member has, and nobody else."""
+    core.log.track(sorted(core.membership.members - {core.id}))
     if core.transfer and core.transfer.target not in core.membership.voters:
         core.transfer = None
 
@@ -43,47 +37,18 @@ def confirmed(core: Core) -> bool:
     return core.log.commit >= core.term_begin
 
 
-def feed(core: Core, node: int, *, tell: bool = True) -> None:
-    """Send a follower what its window has room for; `tell` it what is committed."""
-    progress, log, config = core.progress[node], core.log, core.config
-    if progress.rests(log.last) and not tell:
-        return
-    if progress.next <= log.base.index:
-        # The entries it needs are folded away.
-        _feed_base(core, node, progress)
-        return
-    while (progress.next <= log.last or progress.mode is Mode.PROBE) and progress.room(
-        config.window_messages, config.window_bytes
-    ):
-        _send_append(core, node, config.message_bytes_max)
-    if progress.mode is Mode.REPLICATE:
-        # An empty append finds out whether a full window was lost.
-        behind = progress.nudge and progress.match < progress.next - 1
-        news = progress.commit_sent < min(log.commit, progress.next - 1)
-        if behind or (tell and news):
-            _send_append(core, node, 0)
+def feed(core: Core, nodes: list[int] | None = None, *, tell: bool = True) -> None:
+    """Send followers what their windows have room for; `tell` what is committed.
 
-
-def _feed_base(core: Core, node: int, progress: Progress) -> None:
-    # One base at a time, and none to a node that is silent: it is the whole state.
-    if progress.mode is not Mode.BASE and progress.active:
-        progress.sent_base(core.log.base.index)
-        core.send(InstallBase, node, base=core.log.base)
-
-
-def _send_append(core: Core, node: int, bytes_max: int) -> None:
-    """Send entries, or none if `bytes_max` is 0."""
-    progress, log = core.progress[node], core.log
-    end = log.last + 1 if bytes_max else progress.next
-    entries = log.read(progress.next, end, bytes_max)
-    prev = progress.next - 1
-    prev_term = log.term(prev)
-    check(prev_term is not None, f"an append behind {prev}, which is gone")
-    assert prev_term is not None
-    epoch, commit = core.membership.epoch, log.commit
-    core.post(Append(core.id, node, core.term, epoch, prev, prev_term, commit, entries))
-    size = sum([entry.size for entry in entries])
-    progress.sent(prev + len(entries), size, log.commit)
+    Without `nodes` all followers get it, in the order of their ids.
+    """
+    log = core.log
+    for each in log.feed(core.term, log.membership.epoch, tell=tell, nodes=nodes):
+        if isinstance(each, int):
+            # The entries it needs are folded away.
+            core.send(InstallBase, each, base=log.base)
+        else:
+            core.post(each)
 
 
 def transfer(core: Core, target: int) -> None:
@@ -100,6 +65,6 @@ def hasten_transfer(core: Core) -> None:
     if core.transfer is None:
         return
     target = core.transfer.target
-    if core.progress[target].match == core.log.last:
+    if core.log.matched(target) == core.log.last:
         # Before, others would refuse it their votes, and nobody would lead meanwhile.
         core.send(TimeoutNow, target)

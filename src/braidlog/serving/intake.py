@@ -51,16 +51,12 @@ class Intake(Generic[H]):
         self.held_bytes = 0
         """What is granted now."""
         self._unfinished: dict[H, _Unfinished] = {}
-        self._waiting: dict[H, None] = {}
+        self.waiting: dict[H, None] = {}
+        """Whose frames wait for memory; while there are some, read little at a time."""
 
     def __len__(self) -> int:
         """Return how many frames are not whole."""
         return len(self._unfinished)
-
-    @property
-    def is_short(self) -> bool:
-        """Whether frames wait for memory: little should be read at a time."""
-        return bool(self._waiting)
 
     def begin(
         self,
@@ -85,10 +81,10 @@ class Intake(Generic[H]):
         self.end(holder)
         frame = _Unfinished(number, origin, size, since, False, exempt)
         self._unfinished[holder] = frame
-        if exempt or size <= SMALL_BYTES or (self._fits(size) and not self._waiting):
+        if exempt or size <= SMALL_BYTES or (self._fits(size) and not self.waiting):
             self._grant(frame)
         else:
-            self._waiting[holder] = None
+            self.waiting[holder] = None
         return frame.granted
 
     def _fits(self, size: int) -> bool:
@@ -104,19 +100,19 @@ class Intake(Generic[H]):
         frame = self._unfinished.pop(holder, None)
         if frame is None:
             return
-        self._waiting.pop(holder, None)
+        self.waiting.pop(holder, None)
         if frame.granted:
             self.held_bytes -= frame.size
 
     def ready(self, now: float) -> list[H]:
         """Grant what has room by now; return whose frames that are."""
         ready = []
-        while self._waiting:
+        while self.waiting:
             holder = self._next()
             frame = self._unfinished[holder]
             if not self._fits(frame.size):
                 break
-            del self._waiting[holder]
+            del self.waiting[holder]
             frame.since = now
             self._grant(frame)
             ready.append(holder)
@@ -129,7 +125,7 @@ class Intake(Generic[H]):
             if each.granted:
                 held[each.origin] = held.get(each.origin, 0) + each.size
         return min(
-            self._waiting, key=lambda each: held.get(self._unfinished[each].origin, 0)
+            self.waiting, key=lambda each: held.get(self._unfinished[each].origin, 0)
         )
 
     def restart(self, holder: H, now: float) -> None:
@@ -140,7 +136,7 @@ class Intake(Generic[H]):
     def overdue(self, now: float) -> list[H]:
         """Return whose frames should be whole by now."""
         least, rate = (
-            (_HURRIED_S, _HURRIED_RATE) if self._waiting else (_ALLOWED_S, _RATE)
+            (_HURRIED_S, _HURRIED_RATE) if self.waiting else (_ALLOWED_S, _RATE)
         )
         return [
             holder

@@ -1,7 +1,8 @@
-"""Listening for connections over TLS: each is handed on when it is accepted.
+"""Listening for connections: each is handed on when it is accepted.
 
 The listeners of event loops say nothing of a connection before its TLS handshake is
-over, and until then nobody could count it, or send it away.
+over, and until then nobody could count it, or send it away. That of asyncio also leaves
+the socket of a connection open that it accepted in the turn in which it is closed.
 """
 
 from __future__ import annotations
@@ -22,6 +23,11 @@ _PAUSE_S: Final = 0.1
 """Until the next attempt, if the system has no descriptor or memory for another one."""
 _GONE: Final = {errno.ECONNABORTED, errno.EPROTO, errno.EPERM, errno.EINTR}
 """Only the connection that was to be accepted is lost."""
+
+
+def has_descriptors(loop: asyncio.AbstractEventLoop) -> bool:
+    """Return whether a loop watches sockets of the system; a simulation has its own."""
+    return type(loop).add_reader is not asyncio.AbstractEventLoop.add_reader
 
 
 async def bind(host: str, port: int) -> list[socket.socket]:

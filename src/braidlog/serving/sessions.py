@@ -30,17 +30,16 @@ from braidlog.errors import (
 )
 from braidlog.serving.admission import Capacity, ConnectionAdmission
 from braidlog.serving.intake import SMALL_BYTES, Intake
-from braidlog.serving.listener import Listener, bind
+from braidlog.serving.listener import Listener, bind, has_descriptors
 from braidlog.serving.log_once import Connections
 from braidlog.serving.places import origin_of
 from braidlog.serving.settings import host_and_port
 from braidlog.serving.shares import Shares
-from braidlog.serving.transport import Outbox, Wire
+from braidlog.serving.transport import Outbox, Takers, Wire
 from braidlog.wire.connection import State
 from braidlog.wire.events import (
     Appends,
     Closing,
-    Event,
     Greeted,
     Received,
     Refused,
@@ -118,11 +117,11 @@ class Handler(Protocol):
     def appends(self, session: Session, event: Appends) -> None:
         """Take the appends of one socket read to one stream."""
 
+    def received(self, wire: Wire, event: Received) -> None:
+        """Take a message of a peer."""
+
     def requested(self, request: Request, event: Requested, role: Role) -> None:
         """Take any other request; whatever it raises becomes the answer."""
-
-    def received(self, node: int, event: Received) -> None:
-        """Take a message of a peer."""
 
     def gone(self, session: Session) -> None:
         """Forget what a connection that ended waits for."""
@@ -143,16 +142,14 @@ class Session(Wire):
     def __init__(self, sessions: Sessions) -> None:
         """Serve whoever connected."""
         connection = ServerConnection(sessions.settings, self._let_in)
-        super().__init__(connection, sessions.outbox)
+        super().__init__(connection, sessions.outbox, sessions.takers)
         self._sessions = sessions
         self._greeting: asyncio.TimerHandle | None = None
-        self._handshake: asyncio.Task[None] | None = None
+        self._opening: asyncio.Task[None] | None = None
         self._socket: socket.socket | None = None
-        """What was accepted, if TLS comes first."""
+        """What was accepted, unless the loop did that."""
         self.origin = self._other = "a connection"
         self.gone = False
-        self._unfinished = False
-        """Whether a frame is not whole."""
         self.readers = 0
         """Reads of it that wait for something new."""
         self._shares = sessions.shares
@@ -198,29 +195,26 @@ class Session(Wire):
     @property
     def unread_bytes(self) -> int:
         """Return the bytes of answers that the other side has not taken."""
-        return self.unsent_bytes + self.connection.queued_bytes
+        return self.unsent_bytes() + self.connection.queued_bytes
 
-    def took(self, event: Event) -> None:
-        """Hand an event to the node."""
-        handler = self._sessions.handler
-        if isinstance(event, Appends):
-            handler.appends(self, event)
-        elif isinstance(event, Received):
-            handler.received(self.connection.peer, event)
-        elif isinstance(event, Requested):
-            self._take(event)
-        elif isinstance(event, Refused):
-            # Of nodes that are not who they say the operator is told elsewhere.
-            if isinstance(event.error, NodeIdentityError):
-                _log.debug("%s: the node refused it: %s", self._other, event.error)
-            else:
-                self._fails(f"the node refused it: {event.error}")
-        elif isinstance(event, Greeted):
-            self._sessions.complaints.works(self._other)
-        elif isinstance(event, Closing):
-            _log.debug("a connection is closing: %s", event.reason)
+    def greeted(self, event: Greeted) -> None:
+        """Note who is on the other side."""
+        self.node = event.hello.node
+        self._sessions.complaints.works(self._other)
 
-    def _take(self, event: Requested) -> None:
+    def refused(self, event: Refused) -> None:
+        """Tell the operator that somebody was refused."""
+        # Of nodes that are not who they say it is told elsewhere.
+        if isinstance(event.error, NodeIdentityError):
+            _log.debug("%s: the node refused it: %s", self._other, event.error)
+        else:
+            self._fails(f"the node refused it: {event.error}")
+
+    def closing(self, event: Closing) -> None:
+        """Note why the other side leaves."""
+        _log.debug("a connection is closing: %s", event.reason)
+
+    def requested(self, event: Requested) -> None:
         """Serve a request now, or when it is its turn; read no more until then."""
         shares = self._shares
         if shares is None or self.role is Role.PEER:
@@ -284,7 +278,7 @@ class Session(Wire):
         if self._shares is not None:
             self._shares.answered(self.connection.queued_bytes - before)
         self._look()
-        self.flush_soon()
+        self.outbox.add(self)
 
     def _answer(
         self, request: int, kind: type[Message], send: Callable[[], None]
@@ -297,13 +291,13 @@ class Session(Wire):
         if self._shares is not None:
             self._shares.answered(self.connection.queued_bytes - before)
         self.settled(request)
-        self.flush_soon()
+        self.outbox.add(self)
 
     def fail(self, request: int, error: LogError) -> None:
         """Answer a request with an error."""
         self.connection.fail(request, error)
         self.settled(request)
-        self.flush_soon()
+        self.outbox.add(self)
 
     def flush(self) -> None:
         """Write what is outgoing; there may be room for more then."""
@@ -336,16 +330,16 @@ class Session(Wire):
         self._sessions.complaints.fails(self._other, why)
 
     def accepted(self, accepted: socket.socket, host: str) -> None:
-        """Be counted, then go through TLS."""
+        """Be counted, then get the transport, through TLS if there is any."""
         self._socket = accepted
         self._begin(host)
         if self.gone:
             accepted.close()
         else:
-            self._handshake = asyncio.get_running_loop().create_task(self._secure())
+            self._opening = asyncio.get_running_loop().create_task(self._open())
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Be counted, unless that was done before TLS, and wait for the greeting."""
+        """Be counted, unless that was done at accept, and wait for the greeting."""
         super().connection_made(transport)
         if self._socket is None:
             host, *_ = transport.get_extra_info("peername") or ("nowhere",)
@@ -360,38 +354,40 @@ class Session(Wire):
         self._greeting = loop.call_later(GREETING_S, self._give_up)
         self._sessions.add(self)
 
-    async def _secure(self) -> None:
-        """Go through TLS; `connection_made` comes from there."""
+    async def _open(self) -> None:
+        """Get the transport, through TLS if there is any; `connection_made` has it."""
         accepted = self._socket
         assert accepted is not None, "accepted"
         loop = asyncio.get_running_loop()
+        tls = self._sessions.tls
+        # Without TLS these must not be given.
+        handshake = GREETING_S if tls is not None else None
+        shutdown = LINGER_S if tls is not None else None
         try:
             await loop.connect_accepted_socket(
                 lambda: self,
                 accepted,
-                ssl=self._sessions.tls,
-                ssl_handshake_timeout=GREETING_S,
-                ssl_shutdown_timeout=LINGER_S,
+                ssl=tls,
+                ssl_handshake_timeout=handshake,
+                ssl_shutdown_timeout=shutdown,
             )
         except ssl.SSLError as error:
             self._fails(f"closed, because the TLS handshake failed: {error}")
             self.lost()
         except OSError as error:
-            _log.debug("%s ended during the TLS handshake: %s", self._other, error)
+            _log.debug("%s ended before it was open: %s", self._other, error)
             self.lost()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return where the next bytes go: few while memory is short."""
-        buffer = super().get_buffer(sizehint)
-        return buffer[:SMALL_BYTES] if self._sessions.intake.is_short else buffer
+        buffer = self._incoming
+        return buffer[:SMALL_BYTES] if self._sessions.intake.waiting else buffer
 
-    def buffer_updated(self, nbytes: int) -> None:
-        """Hand on what the bytes mean; wait for memory if the last frame is large."""
-        super().buffer_updated(nbytes)
+    def look_at_frame(self) -> None:
+        """Wait for memory if the frame that is not whole is large."""
         size = self.connection.unfinished_bytes
-        if size or self._unfinished:
-            self._unfinished = bool(size)
-            self._sessions.take_in(self, size)
+        self.unfinished = bool(size)
+        self._sessions.take_in(self, size)
 
     def _let_in(self, node: int) -> None:
         self._sessions.greet(self, node)
@@ -462,6 +458,14 @@ class Sessions:
         self.settings = settings
         self.outbox = outbox
         self.handler = handler
+        self.takers: Takers = {
+            Appends: handler.appends,
+            Received: handler.received,
+            Requested: Session.requested,
+            Refused: Session.refused,
+            Greeted: Session.greeted,
+            Closing: Session.closing,
+        }
         self.tls: ssl.SSLContext | None = None
         self.complaints = Connections(_log)
         self.admission = ConnectionAdmission[Session](places)
@@ -503,7 +507,7 @@ class Sessions:
         host, port = host_and_port(address, setting)
         loop = asyncio.get_running_loop()
         try:
-            if tls is not None:
+            if has_descriptors(loop):
                 return Listener(await bind(host, port), self._accepted)
             return await loop.create_server(self.factory, host, port, backlog=1024)
         except OSError as error:
@@ -573,7 +577,7 @@ class Sessions:
             self._resume()
 
     def _resume(self) -> None:
-        if not self.intake.is_short:
+        if not self.intake.waiting:
             return
         for session in self.intake.ready(asyncio.get_running_loop().time()):
             session.wait_for_memory(waits=False)

@@ -6,8 +6,8 @@ import asyncio
 import socket
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar, Final, cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias, cast
 
 from braidlog.errors import ProtocolError
 from braidlog.wire.connection import Connection
@@ -28,14 +28,15 @@ class Outbox:
         """Begin with none."""
         # Asked for each message, it would be a system call each time.
         self._loop = asyncio.get_running_loop()
-        self._wires: list[Wire] = []
+        # A dict, for its order.
+        self._wires: dict[Wire, None] = {}
         self._turn: asyncio.Handle | None = None
         self.held = False
         """Whether somebody flushes it within this turn, so that it need not itself."""
 
     def add(self, wire: Wire) -> None:
         """Write what a socket has at the end of this turn of the loop."""
-        self._wires.append(wire)
+        self._wires[wire] = None
         if self._turn is None and not self.held:
             self._turn = self._loop.call_soon(self._end)
 
@@ -43,7 +44,7 @@ class Outbox:
         """Write everything now."""
         # A socket that breaks while it is written may give others something to write.
         while self._wires:
-            wires, self._wires = self._wires, []
+            wires, self._wires = self._wires, {}
             for wire in wires:
                 wire.flush()
 
@@ -92,8 +93,16 @@ def _buffer() -> memoryview:
     return buffer
 
 
+# The type of `memoryview` itself is too wide for `map`.
+_view: Callable[[Buffer], memoryview] = memoryview
+
+
+Takers: TypeAlias = Mapping[type[Event], Callable[[Any, Any], None]]
+"""Who takes an event of a wire, by its type; an event that nobody takes is dropped."""
+
+
 class Wire(asyncio.BufferedProtocol, ABC):
-    """One socket. Subclasses take the events and what happens to the socket.
+    """One socket. Its takers get the events, subclasses what happens to the socket.
 
     What is sent within one turn of the loop goes out with one system call. While the
     other side does not read, nothing is read from it either: its requests cannot pile
@@ -103,21 +112,24 @@ class Wire(asyncio.BufferedProtocol, ABC):
     tcp_options: ClassVar[Sequence[tuple[str, int]]] = ()
     """Options of TCP beside those of everybody."""
 
-    def __init__(self, connection: Connection, outbox: Outbox) -> None:
+    def __init__(
+        self, connection: Connection, outbox: Outbox, takers: Takers, node: int = 0
+    ) -> None:
         """Serve a connection; the loop gives the socket later."""
         self.connection = connection
-        self._outbox = outbox
+        self.outbox = outbox
+        self._takers = takers
+        self.node = node
+        """The node at the other end; 0 if there is none, or it is not known yet."""
         self._transport: asyncio.Transport | None = None
         self._incoming = _buffer()
-        self._waits = False
-        """Whether the outbox knows of what is outgoing."""
+        self.unsent_bytes: Callable[[], int] = int
+        """Gives the bytes that the socket has not taken yet; none without a socket."""
         self._unread = self._held = self._lacks_memory = False
         self.reads = True
         """Whether the socket is read, as far as this side decides."""
-
-    @abstractmethod
-    def took(self, event: Event) -> None:
-        """Take an event of the connection."""
+        self.unfinished = False
+        """Whether a frame is not whole."""
 
     @abstractmethod
     def lost(self) -> None:
@@ -127,16 +139,11 @@ class Wire(asyncio.BufferedProtocol, ABC):
     def broken(self, error: ProtocolError) -> None:
         """Note that the other side does not speak the protocol."""
 
-    @property
-    def unsent_bytes(self) -> int:
-        """Return the bytes that the socket has not taken yet."""
-        transport = self._transport
-        return transport.get_write_buffer_size() if transport is not None else 0
-
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Get the socket."""
         # The transports of other loops do not inherit from that class.
         self._transport = cast("asyncio.Transport", transport)
+        self.unsent_bytes = self._transport.get_write_buffer_size
         watch(self._transport, self.tcp_options)
         self.flush()
 
@@ -146,17 +153,25 @@ class Wire(asyncio.BufferedProtocol, ABC):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Hand on what the bytes mean."""
+        connection, takers = self.connection, self._takers
         try:
-            for event in self.connection.receive(self._incoming[:nbytes]):
-                self.took(event)
+            for event in connection.receive(self._incoming[:nbytes]):
+                if (take := takers.get(type(event))) is not None:
+                    take(self, event)
         except ProtocolError as error:
             self.broken(error)
-        if self.connection.has_outgoing or self.connection.closed:
-            self.flush_soon()
+        core = connection.core
+        if core.queued_bytes or connection.closed:
+            self.outbox.add(self)
+        if core.buffered or self.unfinished:
+            self.look_at_frame()
+
+    def look_at_frame(self) -> None:
+        """Note how large the frame is that is not whole, or that it is whole now."""
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Hand on that it is over."""
-        self._transport = None
+        self._transport, self.unsent_bytes = None, int
         self.lost()
 
     def pause_writing(self) -> None:
@@ -189,22 +204,15 @@ class Wire(asyncio.BufferedProtocol, ABC):
         else:
             self._transport.pause_reading()
 
-    def flush_soon(self) -> None:
-        """Write what is outgoing with the outbox, at the end of this turn at last."""
-        if not self._waits:
-            self._waits = True
-            self._outbox.add(self)
-
     def flush(self) -> None:
         """Write what is outgoing now; close the socket if the connection is."""
-        self._waits = False
         transport = self._transport
         if transport is None or transport.is_closing():
             return
-        buffers: Sequence[Buffer] = self.connection.outgoing()
+        buffers: Sequence[Buffer] = self.connection.core.take()
         if buffers:
             # Small frames are one buffer, so mostly there is one.
-            transport.writelines([memoryview(each) for each in buffers])
+            transport.writelines(list(map(_view, buffers)))
         if self.connection.closed:
             transport.close()
 

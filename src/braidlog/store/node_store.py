@@ -116,21 +116,19 @@ class NodeStore:
         self._backend = WriterBackend(Path(path), limits)
         self._store, self.report = self._backend.store, self._backend.report
         self._native = self._store.replicas()
-        self._hurried = 0
-        self.hurries = 0
-        """How often something was written for whose sync somebody waits."""
+        # Each turn and each write asks for them, so there is no step in between.
+        self.ticket: Callable[[], int] = self._native.ticket
+        """Return a number: all calls so far are durable once that much is synced."""
+        self.durable: Callable[[], int] = self._native.durable
+        """Return the number up to which everything is durable."""
+        self.hurried = 0
+        """About how many bytes were written so far for whose sync somebody waits.
+
+        If it has not risen, what is unsynced are commits, which go with what is next.
+        """
 
     def _hurry(self, size: int) -> None:
-        self._hurried += size + 1
-        self.hurries += 1
-
-    def take_hurried(self) -> int:
-        """Return about how many bytes somebody waits for; they are forgotten here.
-
-        0: nobody does. What is unsynced then are commits, which go with what is next.
-        """
-        hurried, self._hurried = self._hurried, 0
-        return hurried
+        self.hurried += size + 1
 
     # -- catalog -----------------------------------------------------------------
 
@@ -195,14 +193,6 @@ class NodeStore:
         return self._now()
 
     # -- durability --------------------------------------------------------------
-
-    def ticket(self) -> int:
-        """Return a number: all calls so far are durable once that much is synced."""
-        return self._native.ticket()
-
-    def durable(self) -> int:
-        """Return the number up to which everything is durable."""
-        return self._native.durable()
 
     def sync(self) -> int:
         """Make everything so far durable in this thread; return `durable()`."""

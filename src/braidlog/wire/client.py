@@ -25,6 +25,7 @@ from braidlog.wire.connection import (
     ANSWERS,
     FRAME_BYTES_MAX,
     HANDSHAKE_BYTES_MAX,
+    NOT_OPEN,
     ONE_WAY,
     Connection,
     Frame,
@@ -73,12 +74,12 @@ class ClientConnection(Connection):
     @property
     def unanswered(self) -> tuple[int, ...]:
         """Return the numbers of the open requests, in the order they were sent."""
-        return tuple(self._core.open_numbers)
+        return tuple(self.core.open_numbers)
 
     @property
     def credit(self) -> int:
         """Return the cost for which there is room in the window."""
-        return self._core.window - self._core.used
+        return self.core.window - self.core.used
 
     def request(self, message: Message, payload: Sequence[Buffer] = ()) -> int | None:
         """Send a request; return its number, or None while the window has no room.
@@ -89,12 +90,14 @@ class ClientConnection(Connection):
             LocalProtocolError: not now, or not this message.
             TooLargeError: it does not fit a frame.
         """
-        self._check_open()
+        if not self.writable:
+            raise LocalProtocolError(NOT_OPEN)
         if type(message) not in ANSWERS:
             raise LocalProtocolError(f"{type(message).__name__} is not a request")
         kind, head = type(message), codec.encode(message)
-        number = self._core.ask(kind.KIND, head, payload)
-        self._check_size(kind, max(0, -number))
+        number = self.core.ask(kind.KIND, head, payload)
+        if number < 0:
+            raise self._too_large(kind, -number)
         return number or None
 
     def _greet(self, request: int, message: Message, events: list[Event]) -> None:
@@ -107,9 +110,10 @@ class ClientConnection(Connection):
                 secret.require()
             role = self._check_welcome(message)
             self.welcome = message
-            self._core.window = message.window_bytes
+            self.core.window = message.window_bytes
             ours, self.frame_bytes_max = self.frame_bytes_max, message.frame_bytes_max
-            self._opened(min(message.frame_bytes_max, ours), hot=True)
+            peer = self.hello.node > 0
+            self._opened(min(message.frame_bytes_max, ours), hot=True, peer=peer)
             events.append(Connected(message, role))
         elif isinstance(message, messages.Failed):
             events.append(Refused(decode_failure(message)))
@@ -151,10 +155,8 @@ class ClientConnection(Connection):
             else:
                 events.append(Refused(error))
         elif type(message) in ONE_WAY:
-            if not self.hello.node:
-                name = type(message).__name__
-                raise RemoteProtocolError(f"{name} goes to peers only")
-            self._take_one_way(frame, message, events)
+            name = type(message).__name__
+            raise RemoteProtocolError(f"{name} goes to peers only")
         elif isinstance(message, messages.Append):
             raise RemoteProtocolError("Append goes to servers only")
         else:
@@ -168,18 +170,18 @@ class ClientConnection(Connection):
         events.append(Answered(frame.request, message, frame.payload))
 
     def _settle(self, request: int) -> type[Message]:
-        kind = self._core.settle(request)
+        kind = self.core.settle(request)
         if not kind:
             raise RemoteProtocolError(f"an answer to request {request}, none is open")
         return MESSAGES[kind]
 
     def _end(self, reason: str, events: list[Event]) -> None:
         events.append(Closing(reason, self.unanswered))
-        self.state = State.CLOSED
+        self._enter(State.CLOSED)
 
     def _after_goodbye(self) -> None:
         """Answers to what is open may still come."""
 
     def _break(self, error: RemoteProtocolError) -> None:
         self.goodbye(error.message)
-        self.state = State.CLOSED
+        self._enter(State.CLOSED)

@@ -23,7 +23,6 @@ from braidlog.wire.messages import MESSAGES, Message
 
 __all__ = ["decode", "encode", "split"]
 
-_encoder: Final = msgspec.msgpack.Encoder()
 _decoders: Final = {
     kind: msgspec.msgpack.Decoder(message) for kind, message in MESSAGES.items()
 }
@@ -39,9 +38,8 @@ _KEY: Final = 16
 _Sized: TypeAlias = messages.Records | messages.Replicate | messages.Entries
 
 
-def encode(message: Message) -> bytes:
-    """Return the head of the frame."""
-    return _encoder.encode(message)
+encode: Final[Callable[[Message], bytes]] = msgspec.msgpack.Encoder().encode
+"""Returns the head of the frame of a message."""
 
 
 def decode(kind: int, head: bytes, payload: memoryview) -> Message:
@@ -59,7 +57,11 @@ def decode(kind: int, head: bytes, payload: memoryview) -> Message:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         name = MESSAGES[kind].__name__
         raise RemoteProtocolError(f"{name} is malformed: {error}") from error
-    reason = _CHECKS.get(type(message), _bare)(message, len(payload))
+    check = _CHECKS.get(type(message))
+    if check is None:
+        reason = _bare(message, len(payload)) if payload else ""
+    else:
+        reason = check(message, len(payload))
     if reason:
         raise RemoteProtocolError(f"{type(message).__name__}: {reason}")
     return message

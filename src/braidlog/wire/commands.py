@@ -446,7 +446,8 @@ def encode_checked(command: Command) -> bytes:
     """
     try:
         data = encode(command)
-        _check_size(data)
+        if len(data) > COMMAND_BYTES_MAX:
+            raise _over_limit(data)
         _commands.decode(data)
     except OverflowError as error:
         msg = f"{_too_large(command) or 'a number'} does not fit 64 bits"
@@ -500,7 +501,8 @@ def decode_call(data: bytes) -> Call:
 
 
 def _decode(data: bytes, decoder: msgspec.msgpack.Decoder[_T]) -> _T:
-    _check_size(data)
+    if len(data) > COMMAND_BYTES_MAX:
+        raise _over_limit(data)
     try:
         return decoder.decode(data)
     # Arrays in arrays without end have an error of their own.
@@ -509,10 +511,6 @@ def _decode(data: bytes, decoder: msgspec.msgpack.Decoder[_T]) -> _T:
         raise InvalidArgumentError(msg) from error
 
 
-def _check_size(data: bytes) -> None:
-    if len(data) > COMMAND_BYTES_MAX:
-        msg = (
-            f"the command has {len(data)} bytes, at most {COMMAND_BYTES_MAX} "
-            "are allowed"
-        )
-        raise TooLargeError(msg, size=len(data), limit=COMMAND_BYTES_MAX)
+def _over_limit(data: bytes) -> TooLargeError:
+    msg = f"the command has {len(data)} bytes, at most {COMMAND_BYTES_MAX} are allowed"
+    return TooLargeError(msg, size=len(data), limit=COMMAND_BYTES_MAX)

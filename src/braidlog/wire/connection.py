@@ -114,6 +114,7 @@ ONE_WAY: Final[frozenset[type[Message]]] = frozenset(
 """What peers say to one another, in both directions; what is lost is said again."""
 
 
+NOT_OPEN: Final = "the connection is not open, so nothing can be sent"
 _NOTHING: Final = memoryview(b"")
 _COMMON: Final = (messages.Ping, messages.Pong, messages.Goodbye)
 
@@ -170,17 +171,24 @@ class Connection(ABC):
                 f"the frames of a connection are too small: {limits}"
             )
         self.state = State.HANDSHAKE
+        self.closed = False
+        """Whether to write what is outgoing and then close the socket."""
+        self.writable = False
+        """Whether something can be sent: after the handshake, and before a goodbye."""
         self.error: RemoteProtocolError | None = None
         """The rule that the other side broke, if that closed the connection."""
         self.frame_bytes_max = frame_bytes_max
         """Largest frame that may be sent."""
-        self._core = Conn(
+        # Sockets ask it after each read, so they ask it without a call in between.
+        self.core = Conn(
             server=server,
             window=window,
             incoming_bytes_max=greeting_bytes_max,
             frame_bytes_max=frame_bytes_max,
             last=last,
         )
+        self._of_peer = False
+        """Whether the other side may say what peers say to one another."""
         self._said_goodbye = False
         self._got_goodbye = False
         self.frames = 0
@@ -196,47 +204,38 @@ class Connection(ABC):
     @property
     def unfinished_bytes(self) -> int:
         """Size of the frame that is not whole, as far as it is known; 0 if none."""
-        buffered = self._core.buffered
-        return buffered + self._core.missing if buffered else 0
+        buffered = self.core.buffered
+        return buffered + self.core.missing if buffered else 0
 
     @property
     def buffered_bytes(self) -> int:
         """Return how many bytes of the frame that is not whole are kept."""
-        return self._core.buffered
+        return self.core.buffered
 
     @property
     def used(self) -> int:
         """Return the cost of the open requests."""
-        return self._core.used
+        return self.core.used
 
     @property
     def queued_bytes(self) -> int:
         """Return the bytes that are outgoing and were not taken to be written."""
-        return self._core.queued_bytes
+        return self.core.queued_bytes
 
-    @property
-    def closed(self) -> bool:
-        """Whether to write what is outgoing and then close the socket."""
-        return self.state is State.CLOSED
-
-    @property
-    def writable(self) -> bool:
-        """Whether something can be sent: after the handshake, and before a goodbye."""
-        return self.state is State.OPEN and not self._said_goodbye
-
-    @property
-    def has_outgoing(self) -> bool:
-        """Whether something is to be written."""
-        return self._core.queued_bytes > 0
+    def _enter(self, state: State) -> None:
+        # What follows from the state is asked for each message, and it changes twice.
+        self.state = state
+        self.closed = state is State.CLOSED
+        self.writable = state is State.OPEN and not self._said_goodbye
 
     def outgoing(self) -> list[Buffer]:
         """Return what is to be written, in order; it is forgotten here."""
-        return self._core.take()
+        return self.core.take()
 
     def release(self) -> None:
         """Let go of the bytes of a frame that is not whole: the socket is gone."""
-        self.state = State.CLOSED
-        self._core.release(HANDSHAKE_BYTES_MAX)
+        self._enter(State.CLOSED)
+        self.core.release(HANDSHAKE_BYTES_MAX)
 
     def receive(self, data: Buffer) -> list[Event]:
         """Take the bytes of one socket read and say what they mean.
@@ -249,28 +248,32 @@ class Connection(ABC):
             ForeignPeerError: it speaks another protocol.
         """
         events: list[Event] = []
+        core, view, at = self.core, memoryview(data), 0
         try:
-            if self.state is not State.OPEN:
-                data = self._receive_greeting(memoryview(data), events)
-            if self.state is not State.CLOSED:
-                self._feed(data, events)
+            if len(self._first) < FIRST_BYTES:
+                self._first += view[: FIRST_BYTES - len(self._first)]
+                check_first(self._first)
+            while at < len(view) and self.state is not State.CLOSED:
+                part = view
+                if self.state is State.HANDSHAKE:
+                    # A frame at a time, for it sets the limit of those behind.
+                    part = view[: at + core.missing]
+                appends, appended, cold, at = core.feed(part, at)
+                for stream, epoch, requests, batches in appends:
+                    self.frames += 1
+                    events.append(Appends(stream, epoch, requests, batches))
+                for request, llsn, glsn, count, version in appended:
+                    self.frames += 1
+                    answer = Appended(llsn, glsn, count, version)
+                    events.append(Answered(request, answer, _NOTHING))
+                if cold is not None:
+                    self.frames += 1
+                    self._take(*cold, events)
         except RemoteProtocolError as error:
             self.error = error
             self._break(error)
             raise
         return events
-
-    def _receive_greeting(self, view: memoryview, events: list[Event]) -> memoryview:
-        """Take the frames up to the end of the handshake; return what follows."""
-        if len(self._first) < FIRST_BYTES:
-            self._first += view[: FIRST_BYTES - len(self._first)]
-            check_first(self._first)
-        # One frame at a time, because the handshake sets the limit of those behind.
-        while self.state is State.HANDSHAKE and view.nbytes:
-            missing = self._core.missing
-            self._feed(view[:missing], events)
-            view = view[missing:]
-        return view
 
     def send(self, message: Message, payload: Sequence[Buffer] = ()) -> None:
         """Send a message of a peer, which expects no answer.
@@ -279,10 +282,13 @@ class Connection(ABC):
             LocalProtocolError: not now, or not this message.
             TooLargeError: it does not fit a frame.
         """
-        self._check_open()
-        if type(message) not in ONE_WAY:
-            raise LocalProtocolError(f"{type(message).__name__} is not sent like this")
-        self._queue(message, payload)
+        if not self.writable:
+            raise LocalProtocolError(NOT_OPEN)
+        kind = type(message)
+        if kind not in ONE_WAY:
+            raise LocalProtocolError(f"{kind.__name__} is not sent like this")
+        if size := self.core.queue(kind.KIND, 0, codec.encode(message), payload):
+            raise self._too_large(kind, size)
 
     def ping(self, sent: float) -> None:
         """Ask for a `Pong`, which repeats `sent`.
@@ -290,7 +296,8 @@ class Connection(ABC):
         Raises:
             LocalProtocolError: the handshake is not over, or the connection is.
         """
-        self._check_open()
+        if not self.writable:
+            raise LocalProtocolError(NOT_OPEN)
         self._queue(messages.Ping(sent))
 
     def goodbye(self, reason: str = "") -> None:
@@ -299,33 +306,31 @@ class Connection(ABC):
             return
         self._queue(messages.Goodbye(reason[:1024]))
         self._said_goodbye = True
+        self.writable = False
         self._after_goodbye()
 
-    def _feed(self, data: Buffer, events: list[Event]) -> None:
-        at, end = 0, len(memoryview(data))
-        while at < end and self.state is not State.CLOSED:
-            appends, appended, cold, at = self._core.feed(data, at)
-            for stream, epoch, requests, batches in appends:
-                self.frames += 1
-                events.append(Appends(stream, epoch, requests, batches))
-            for request, llsn, glsn, count, version in appended:
-                self.frames += 1
-                answer = Appended(llsn, glsn, count, version)
-                events.append(Answered(request, answer, _NOTHING))
-            if cold is not None:
-                self.frames += 1
-                kind, number, head, payload = cold
-                self._take(Frame(kind, number, head, memoryview(payload)), events)
-
-    def _take(self, frame: Frame, events: list[Event]) -> None:
+    def _take(
+        self,
+        kind: int,
+        request: int,
+        head: bytes,
+        data: bytes,
+        events: list[Event],
+    ) -> None:
         if self._got_goodbye:
             raise RemoteProtocolError("a frame after the Goodbye")
-        message = codec.decode(frame.kind, frame.head, frame.payload)
-        if self.state is State.HANDSHAKE:
-            self._greet(frame.request, message, events)
+        payload = memoryview(data)
+        message = codec.decode(kind, head, payload)
+        if self._of_peer and type(message) in ONE_WAY:
+            if request:
+                self._check_one_way(request, message)
+            events.append(Received(message, payload))
+        elif self.state is State.HANDSHAKE:
+            self._greet(request, message, events)
         elif isinstance(message, _COMMON):
-            self._take_common(frame.request, message, events)
+            self._take_common(request, message, events)
         else:
+            frame = Frame(kind, request, head, payload)
             self._take_message(frame, message, events)
 
     def _take_common(
@@ -337,51 +342,41 @@ class Connection(ABC):
         self._check_one_way(request, message)
         if isinstance(message, messages.Goodbye):
             self._got_goodbye = True
-            self._core.hot = False
+            self.core.hot = False
             self._end(message.reason, events)
         elif isinstance(message, messages.Pong):
             events.append(Ponged(message.sent))
         elif not self._said_goodbye:
             self._queue(messages.Pong(message.sent))
 
-    def _take_one_way(
-        self, frame: Frame, message: Message, events: list[Event]
-    ) -> None:
-        self._check_one_way(frame.request, message)
-        events.append(Received(message, frame.payload))
-
     def _check_one_way(self, request: int, message: Message) -> None:
         if request:
             name = type(message).__name__
             raise RemoteProtocolError(f"{name} has the number of a request, {request}")
 
-    def _check_open(self) -> None:
-        if not self.writable:
-            reason = "the connection is not open, so nothing can be sent"
-            raise LocalProtocolError(reason)
+    def _queue(self, message: Message) -> None:
+        kind = type(message)
+        if size := self.core.queue(kind.KIND, 0, codec.encode(message), ()):
+            raise self._too_large(kind, size)
 
-    def _queue(self, message: Message, payload: Sequence[Buffer] = ()) -> None:
-        kind, head = type(message), codec.encode(message)
-        self._check_size(kind, self._core.queue(kind.KIND, 0, head, payload))
+    def _too_large(self, kind: type[Message], size: int) -> TooLargeError:
+        """Return the error for a message whose frame has too many bytes."""
+        name, limit = kind.__name__, self.frame_bytes_max
+        reason = (
+            f"the message {name} has {size} bytes, but a frame holds at most {limit}"
+        )
+        return TooLargeError(reason, size=size, limit=limit)
 
-    def _check_size(self, kind: type[Message], size: int) -> None:
-        """Refuse a message whose frame has too many bytes; 0: it has not."""
-        if size:
-            name, limit = kind.__name__, self.frame_bytes_max
-            reason = (
-                f"the message {name} has {size} bytes, but a frame holds at most "
-                f"{limit}"
-            )
-            raise TooLargeError(reason, size=size, limit=limit)
-
-    def _opened(self, incoming_bytes_max: int, *, hot: bool) -> None:
+    def _opened(self, incoming_bytes_max: int, *, hot: bool, peer: bool) -> None:
         """Go on after the handshake, which said how large a frame may be that comes.
 
-        `hot` lets the core take the frames of appends.
+        `hot` lets the core take the frames of appends; `peer` tells whether both ends
+        are nodes.
         """
-        self._core.limit(incoming_bytes_max, self.frame_bytes_max)
-        self._core.hot = hot
-        self.state = State.OPEN
+        self.core.limit(incoming_bytes_max, self.frame_bytes_max)
+        self.core.hot = hot
+        self._of_peer = peer
+        self._enter(State.OPEN)
 
     @abstractmethod
     def _greet(self, request: int, message: Message, events: list[Event]) -> None:

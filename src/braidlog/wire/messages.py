@@ -142,9 +142,11 @@ class Feature(IntFlag):
     """`ReleaseRows`."""
     TABLE_PARTS = 32
     """`DivideTable`, and positions that are kept for whoever reads there."""
+    LIFE_SIGNS = 64
+    """As the leader, it takes a message of the group for a sign of life."""
 
 
-FEATURES: Final = Feature.NULL_VALUES | Feature.LOG_ENDS
+FEATURES: Final = Feature.NULL_VALUES | Feature.LOG_ENDS | Feature.LIFE_SIGNS
 """What every node of this version knows."""
 FEATURES_OF_TABLES: Final = (
     Feature.TABLES | Feature.TABLE_TASKS | Feature.RELEASES | Feature.TABLE_PARTS

@@ -163,7 +163,8 @@ class RunPart(Message, frozen=True, array_like=True):
 class UnpinRuns(Message, frozen=True, array_like=True):
     """Let go of the files: they were copied, or are not needed any more.
 
-    Answered with a `RunPart` without bytes.
+    Answered with a `RunPart` without bytes. Refused on another connection than that
+    which pinned them, while that is open.
     """
 
     KIND = 73

@@ -138,11 +138,11 @@ class ServerConnection(Connection):
     @property
     def unanswered(self) -> int:
         """Return how many requests are open."""
-        return self._core.open_count
+        return self.core.open_count
 
     def is_open(self, request: int) -> bool:
         """Tell whether a request waits for its answer."""
-        return self._core.kind(request) > 0
+        return self.core.kind(request) > 0
 
     def answer(
         self, request: int, message: Message, payload: Sequence[Buffer] = ()
@@ -179,7 +179,7 @@ class ServerConnection(Connection):
         """
         if self.closed:
             return
-        for request, _ in self._core.answer_appends(answers):
+        for request, _ in self.core.answer_appends(answers):
             self._check_answer(request, messages.Appended)
         self._settled()
 
@@ -196,7 +196,7 @@ class ServerConnection(Connection):
         self._answer(request, messages.Failed, codec.encode(failed))
 
     def _asked(self, request: int) -> type[Message]:
-        kind = self._core.kind(request)
+        kind = self.core.kind(request)
         if not kind:
             raise LocalProtocolError(f"request {request} is not open")
         return MESSAGES[kind]
@@ -214,11 +214,12 @@ class ServerConnection(Connection):
         head: bytes,
         payload: Sequence[Buffer] = (),
     ) -> None:
-        self._check_size(kind, self._core.answer(request, kind.KIND, head, payload))
+        if size := self.core.answer(request, kind.KIND, head, payload):
+            raise self._too_large(kind, size)
         self._settled()
 
     def _settled(self) -> None:
-        if self._got_goodbye and not self._core.open_count:
+        if self._got_goodbye and not self.core.open_count:
             self.goodbye()
 
     def _greet(self, request: int, message: Message, events: list[Event]) -> None:
@@ -249,7 +250,8 @@ class ServerConnection(Connection):
         self.role, self.peer = role, hello.node
         self.peer_identity = hello.identity, hello.bound
         may_append = role >= NEEDED[messages.Append]
-        self._opened(settings.takes_bytes(role), hot=may_append)
+        peer = role is Role.PEER
+        self._opened(settings.takes_bytes(role), hot=may_append, peer=peer)
         # Events are logged, tokens are not.
         events.append(Greeted(msgspec.structs.replace(hello, token=""), role))
 
@@ -316,10 +318,8 @@ class ServerConnection(Connection):
     ) -> None:
         cls = type(message)
         if cls in ONE_WAY:
-            # A peer may send all of them.
-            if self.role is not Role.PEER and not self._allowed_one_way(frame, message):
-                return
-            self._take_one_way(frame, message, events)
+            # Not of a peer, or it was taken before.
+            self._refuse_one_way(frame, message)
             return
         if cls not in ANSWERS:
             raise RemoteProtocolError(
@@ -344,7 +344,7 @@ class ServerConnection(Connection):
 
     def _begin(self, request: int, cls: type[Message], size: int) -> None:
         """Open a request."""
-        refusal = self._core.open(request, cls.KIND, size)
+        refusal = self.core.open(request, cls.KIND, size)
         if not refusal:
             return
         if not request:
@@ -352,7 +352,7 @@ class ServerConnection(Connection):
         if self.is_open(request):
             raise RemoteProtocolError(f"request {request} is not answered yet")
         over = f"{self.used} + {cost(size)} bytes unanswered"
-        raise RemoteProtocolError(f"{over}, the window is {self._core.window}")
+        raise RemoteProtocolError(f"{over}, the window is {self.core.window}")
 
     def _allowed(self, request: int, cls: type[Message]) -> bool:
         """Whether the role allows it; if not, it is answered with the error."""
@@ -363,15 +363,13 @@ class ServerConnection(Connection):
             return False
         return True
 
-    def _allowed_one_way(self, frame: Frame, message: Message) -> bool:
-        """Whether the role allows it; if not, the other side is told."""
+    def _refuse_one_way(self, frame: Frame, message: Message) -> None:
+        """Tell the other side that its role does not allow it."""
         try:
             check_role(self._role(), type(message))
         except UnauthorizedError as error:
             self._check_one_way(frame.request, message)
             self._queue(encode_failure(error))
-            return False
-        return True
 
     def _role(self) -> Role:
         if self.role is None:
@@ -383,8 +381,8 @@ class ServerConnection(Connection):
         self._settled()
 
     def _after_goodbye(self) -> None:
-        self._core.clear()
-        self.state = State.CLOSED
+        self.core.clear()
+        self._enter(State.CLOSED)
 
     def _break(self, error: RemoteProtocolError) -> None:
         self._refuse(error)
@@ -393,4 +391,4 @@ class ServerConnection(Connection):
         if not self._said_goodbye:
             self._queue(encode_failure(error))
             self.goodbye(error.message)
-        self.state = State.CLOSED
+        self._enter(State.CLOSED)

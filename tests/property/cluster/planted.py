@@ -29,8 +29,7 @@ from braidlog.logstream.replica import Replica
 from braidlog.logstream.states import ReplicaState
 from braidlog.logstream.storage import Batch, Placed
 from braidlog.metarepo.group import MetadataMember
-from braidlog.metarepo.leader import publisher, repair
-from braidlog.metarepo.leader.collector import Collector
+from braidlog.metarepo.leader import leadership, publisher, repair
 from braidlog.metarepo.machine import repository
 from braidlog.node.peers.directory import Directory
 from braidlog.node.replication.replica_store import ReplicaStore
@@ -48,6 +47,7 @@ from braidlog.wire.commands import Trim
 from braidlog.wire.messages import Appended, Configure, Replicate
 from braidlog.wire.results import Trimmed
 from property.logstream import mutations
+from property.metarepo.ends import Ends
 
 __all__ = ["PLANTED", "Planted"]
 
@@ -168,11 +168,12 @@ def missed_cut(patch: Patch) -> None:
 def cut_of_the_majority(patch: Patch) -> None:
     """A cut takes what most replicas have instead of what all have."""
 
-    def wrong(collector: Collector, stream: Any) -> int:
-        ends = [collector._end(node, stream) or 0 for node in stream.replicas]
-        return sorted(ends)[len(ends) // 2]
+    class Wrong(Ends):
+        def _common_end(self, stream: Any) -> int:
+            ends = [self._end(node, stream) or 0 for node in stream.replicas]
+            return sorted(ends)[len(ends) // 2]
 
-    patch.setattr(Collector, "_common_end", wrong)
+    patch.setattr(leadership, "Collector", Wrong)
 
 
 def retry_as_new(patch: Patch) -> None:

@@ -208,13 +208,13 @@ def watermark_rule_off(patch: Patch) -> None:
 PLANTED: Mapping[str, Planted] = {
     "ack before the command is durable": Planted(ack_before_durable, _CALM, (1,)),
     "read before what it depends on": Planted(
-        ack_before_dependency, _FENCES, (26, 18, 9)
+        ack_before_dependency, _FENCES, (18, 26, 9)
     ),
     "dedupe lost": Planted(dedupe_lost, _KILLS, ()),
     "result in another transaction": Planted(result_in_another_transaction, _KILLS, ()),
     "write sets dropped too early": Planted(write_sets_dropped_early, _BLACKOUTS, (2,)),
     "write sets on the first partition only": Planted(
-        write_sets_on_the_first_only, _BLACKOUTS, (13, 15, 26)
+        write_sets_on_the_first_only, _BLACKOUTS, (33, 37, 38)
     ),
     "snapshot listed before it is verified": Planted(listed_before_verified, _CALM, ()),
     "log cut before the snapshot": Planted(trimmed_before_listed, _CALM, (1,)),
@@ -222,6 +222,6 @@ PLANTED: Mapping[str, Planted] = {
     "fencing ignored": Planted(fencing_ignored, _CALM, (2,)),
     "outcomes differ between hosts": Planted(executes_as_it_is_grouped, _KILLS, ()),
     "record lost by a reader": Planted(skips_a_record, _CALM, (1,)),
-    "state not durable": Planted(unsynced_databases, _BLACKOUTS, (3,)),
-    "watermark rule off": Planted(watermark_rule_off, _FENCES, (10, 7)),
+    "state not durable": Planted(unsynced_databases, _BLACKOUTS, (4, 3)),
+    "watermark rule off": Planted(watermark_rule_off, _FENCES, (7, 10)),
 }

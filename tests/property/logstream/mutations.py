@@ -127,7 +127,7 @@ def run_of_any_epoch(patch: pytest.MonkeyPatch) -> None:
         commit_run(core, cut, msgspec.structs.replace(run, epoch=epoch))
 
     patch.setattr(committer, "_commit_run", any_epoch)
-    patch.setattr(committer, "check", lambda holds, reason: None)
+    patch.setattr(committer, "fail", lambda reason: None)
 
 
 def restart_stays_in_its_epoch(patch: pytest.MonkeyPatch) -> None:

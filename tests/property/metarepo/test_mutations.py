@@ -5,50 +5,53 @@ from typing import Any
 
 import pytest
 
-from braidlog.metarepo.leader.collector import Collector
+from braidlog.metarepo.leader import leadership
 from braidlog.metarepo.leader.publisher import Publisher
 from braidlog.metarepo.leader.repair import Repair
 from braidlog.metarepo.machine import cuts, streams
 from braidlog.metarepo.machine.errors import RepositoryInvariantError
 from braidlog.metarepo.machine.repository import Repository
 from braidlog.metarepo.machine.state import State, StreamState
+from property.metarepo.ends import Ends
 from property.metarepo.simulation import Simulation
 
 Mutation = Callable[[pytest.MonkeyPatch], None]
 
 
 def counts_ended_epochs(patch: pytest.MonkeyPatch) -> None:
-    def end(self: Collector, node: int, stream: StreamState) -> int | None:
-        report = self.report(node, stream.stream)
-        return report.end if report else None
+    class Wrong(Ends):
+        def _end(self, node: int, stream: StreamState) -> int | None:
+            report = self.report(node, stream.stream)
+            return report.end if report else None
 
-    patch.setattr(Collector, "_end", end)
+    patch.setattr(leadership, "Collector", Wrong)
 
 
 def takes_the_longest(patch: pytest.MonkeyPatch) -> None:
-    def common(self: Collector, stream: StreamState) -> int:
-        return max(self._end(node, stream) or 0 for node in stream.replicas)
+    class Wrong(Ends):
+        def _common_end(self, stream: StreamState) -> int:
+            return max(self._end(node, stream) or 0 for node in stream.replicas)
 
-    patch.setattr(Collector, "_common_end", common)
+    patch.setattr(leadership, "Collector", Wrong)
 
 
 def leaves_out_one_replica(patch: pytest.MonkeyPatch) -> None:
-    def common(self: Collector, stream: StreamState) -> int:
-        ends = sorted(self._end(node, stream) or 0 for node in stream.replicas)
-        return ends[-2] if len(ends) > 1 else ends[0]
+    class Wrong(Ends):
+        def _common_end(self, stream: StreamState) -> int:
+            ends = sorted(self._end(node, stream) or 0 for node in stream.replicas)
+            return ends[-2] if len(ends) > 1 else ends[0]
 
-    patch.setattr(Collector, "_common_end", common)
+    patch.setattr(leadership, "Collector", Wrong)
 
 
 def believes_every_cut(patch: pytest.MonkeyPatch) -> None:
-    propose = Collector.proposed
-
-    def proposed(self: Collector, index: int, cut: Any) -> None:
-        propose(self, index, cut)
-        self._committed, self._logs = {}, {}
+    class Wrong(Ends):
+        def proposed(self, index: int) -> None:
+            super().proposed(index)
+            self._committed, self._logs = {}, {}
 
     patch.setattr(cuts, "_require_cut", lambda *_: None)
-    patch.setattr(Collector, "proposed", proposed)
+    patch.setattr(leadership, "Collector", Wrong)
 
 
 def forgets_in_a_snapshot(patch: pytest.MonkeyPatch) -> None:

@@ -18,11 +18,14 @@ from __future__ import annotations
 import pickle
 from collections import deque
 from collections.abc import Iterator
+from copy import copy
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
 from braidlog.raft import Membership, Message, Role, election
+from braidlog.raft.codec import encode
+from braidlog.raft.log import RaftLog
 from braidlog.raft.messages import Append, AppendResponse, VoteRequest, VoteResponse
 from property.raft.checkers import require
 from unit.raft.server import Server
@@ -74,6 +77,29 @@ class State(NamedTuple):
     crashes: int
 
 
+class Kept(NamedTuple):
+    """A server; its log is in the core, so that it is copied and not pickled."""
+
+    rest: bytes
+    log: RaftLog
+
+
+def kept(server: Server) -> Kept:
+    """Keep a server as it is now."""
+    core = server.node.core
+    log, core.log = core.log, None  # type: ignore[assignment]
+    rest = pickle.dumps(server, -1)
+    core.log = log
+    return Kept(rest, copy(log))
+
+
+def revived(kept: Kept) -> Server:
+    """Return a server that goes on as the one that was kept."""
+    server: Server = pickle.loads(kept.rest)
+    server.node.core.log = copy(kept.log)
+    return server
+
+
 class Step(NamedTuple):
     """What a node comes to by an event, and what it sends."""
 
@@ -90,7 +116,7 @@ class Explorer:
     complete: bool = True
     committed: int = 0
     """States in which something was committed."""
-    _servers: dict[tuple[int, Local], bytes] = field(default_factory=dict)
+    _servers: dict[tuple[int, Local], Kept] = field(default_factory=dict)
     _steps: dict[tuple[int, Local, object], Step] = field(default_factory=dict)
 
     def run(self) -> Explorer:
@@ -138,7 +164,7 @@ class Explorer:
     def _step(self, node: int, local: Local, event: object) -> Step:
         known = self._steps.get((node, local, event))
         if known is None:
-            server: Server = pickle.loads(self._servers[node, local])
+            server = revived(self._servers[node, local])
             sent = self._do(server, event)
             known = Step(self._keep(server), frozenset(sent))
             self._steps[node, local, event] = known
@@ -157,7 +183,7 @@ class Explorer:
         elif isinstance(event, bytes):
             server.node.propose([event])
         elif isinstance(event, Message):
-            server.node.step(event)
+            server.node.take(encode(event))
         while True:
             effects, messages = server.pump()
             sent += [each for each in messages if isinstance(each, KINDS)]
@@ -191,7 +217,7 @@ class Explorer:
             ),
             len(disk.pending),
         )
-        self._servers.setdefault((server.id, local), pickle.dumps(server, -1))
+        self._servers.setdefault((server.id, local), kept(server))
         return local
 
     def _after(self, state: State, at: int, event: object, step: Step) -> State:

@@ -9,12 +9,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import pytest
+from msgspec.structs import replace
 
-from braidlog.raft import changes, dispatch, election, leader, messages, replication
+from braidlog.raft import (
+    Frame,
+    changes,
+    dispatch,
+    election,
+    leader,
+    messages,
+    replication,
+)
 from braidlog.raft.core import Core
-from braidlog.raft.effects import Role
+from braidlog.raft.effects import Role, Write
 from braidlog.raft.log import RaftLog
 from braidlog.raft.membership import Membership
 from braidlog.raft.messages import (
@@ -23,11 +33,9 @@ from braidlog.raft.messages import (
     VoteRequest,
     VoteResponse,
 )
-from braidlog.raft.progress import Progress
 from braidlog.raft.quorum import agreed
 from braidlog.raft.reads import Reads, Request
-from braidlog.raft.state import EntryKind, HardState
-from braidlog.raft.writes import Writes
+from braidlog.raft.state import EntryKind
 
 Mutation = Callable[[pytest.MonkeyPatch], None]
 
@@ -36,17 +44,17 @@ def _sent_early(kind: type[Message]) -> Mutation:
     """Send a promise without waiting for the disk."""
 
     def mutate(patch: pytest.MonkeyPatch) -> None:
-        promise = Core.promise
+        hold = Core.hold
 
-        def early(
-            core: Core, made: type[Message], receiver: int, **fields: Any
-        ) -> None:
-            if made is kind and receiver != core.id:
-                core.send(made, receiver, **fields)
+        def early(core: Core, message: Message | Frame) -> None:
+            # Of what is encoded already only answers to appends are promises.
+            made = AppendResponse if isinstance(message, Frame) else type(message)
+            if made is kind and message.receiver != core.id:
+                core._messages.append(message)
             else:
-                promise(core, made, receiver, **fields)
+                hold(core, message)
 
-        patch.setattr(Core, "promise", early)
+        patch.setattr(Core, "hold", early)
 
     return mutate
 
@@ -66,7 +74,7 @@ def own_vote_early(patch: pytest.MonkeyPatch) -> None:
 def old_term_committed(patch: pytest.MonkeyPatch) -> None:
     def advance(core: Core) -> None:
         while core.role is Role.LEADER:
-            index = agreed(core.membership.halves, lambda n: leader._match(core, n))
+            index = agreed(core.membership.halves, leader._durable(core).__getitem__)
             if index <= core.log.commit:
                 return
             core.commit_to(index)
@@ -78,12 +86,12 @@ def old_term_committed(patch: pytest.MonkeyPatch) -> None:
 
 
 def own_append_early(patch: pytest.MonkeyPatch) -> None:
-    match = leader._match
+    durable = leader._durable
 
-    def counts_at_once(core: Core, node: int) -> int:
-        return core.log.last if node == core.id else match(core, node)
+    def counts_at_once(core: Core) -> dict[int, int]:
+        return durable(core) | {core.id: core.log.last}
 
-    patch.setattr(leader, "_match", counts_at_once)
+    patch.setattr(leader, "_durable", counts_at_once)
 
 
 def read_without_round(patch: pytest.MonkeyPatch) -> None:
@@ -142,12 +150,15 @@ def votes_twice(patch: pytest.MonkeyPatch) -> None:
 
 
 def vote_not_stored(patch: pytest.MonkeyPatch) -> None:
-    take = Writes.take
+    store = Core.store
 
-    def forgets(writes: Writes, state: HardState) -> object:
-        return take(writes, HardState(state.term, 0, state.commit, state.removed))
+    def forgets(core: Core) -> Write | None:
+        write = store(core)
+        if write is None or write.hard_state is None:
+            return write
+        return replace(write, hard_state=replace(write.hard_state, vote=0))
 
-    patch.setattr(Writes, "take", forgets)
+    patch.setattr(Core, "store", forgets)
 
 
 def matching_entries_cut(patch: pytest.MonkeyPatch) -> None:
@@ -155,7 +166,7 @@ def matching_entries_cut(patch: pytest.MonkeyPatch) -> None:
         if not entries:
             return None
         if entries[0].index <= log.last:
-            log._cut(entries[0].index)
+            log.cut(entries[0].index)
         log.append(entries)
         return int(entries[0].index)
 
@@ -164,14 +175,14 @@ def matching_entries_cut(patch: pytest.MonkeyPatch) -> None:
 
 def committed_entries_cut(patch: pytest.MonkeyPatch) -> None:
     matching_entries_cut(patch)
-    cut = RaftLog._cut
+    cut = RaftLog.cut
 
     def unchecked(log: RaftLog, begin: int) -> None:
         commit, log.commit = log.commit, 0
         cut(log, begin)
         log.commit = min(commit, begin - 1)
 
-    patch.setattr(RaftLog, "_cut", unchecked)
+    patch.setattr(RaftLog, "cut", unchecked)
 
 
 def conflict_kept(patch: pytest.MonkeyPatch) -> None:
@@ -197,10 +208,23 @@ def applied_before_durable(patch: pytest.MonkeyPatch) -> None:
 
 
 def late_report_believed(patch: pytest.MonkeyPatch) -> None:
-    def cut(writes: Writes, begin: int) -> None:
-        writes._written = min(writes._written, begin - 1)
+    """Reports of writes count as if nothing of them had been replaced."""
+    take, stored = RaftLog.take_write, RaftLog.stored
+    ends: WeakKeyDictionary[RaftLog, dict[int, int]] = WeakKeyDictionary()
 
-    patch.setattr(Writes, "cut", cut)
+    def noted(log: RaftLog, vital: bool) -> Any:
+        taken = take(log, vital)
+        if taken is not None:
+            ends.setdefault(log, {})[taken[0]] = log.last
+        return taken
+
+    def believed(log: RaftLog, number: int) -> None:
+        stored(log, number)
+        end = ends[log][number]
+        log.durable = max(log.durable, end)
+
+    patch.setattr(RaftLog, "take_write", noted)
+    patch.setattr(RaftLog, "stored", believed)
 
 
 def heartbeat_commits_all(patch: pytest.MonkeyPatch) -> None:
@@ -225,10 +249,7 @@ def removed_leader_never_stands(patch: pytest.MonkeyPatch) -> None:
 
 
 def lost_window_not_noticed(patch: pytest.MonkeyPatch) -> None:
-    def answered(progress: Progress) -> None:
-        progress.active = True
-
-    patch.setattr(Progress, "answered", answered)
+    patch.setattr(RaftLog, "answered", RaftLog.heard)
 
 
 def no_pre_vote(patch: pytest.MonkeyPatch) -> None:

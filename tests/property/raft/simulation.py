@@ -21,6 +21,7 @@ from braidlog.raft import (
     RaftInvariantError,
     Role,
 )
+from braidlog.raft.codec import encode
 from property.raft.checkers import Facts, ViolationError, check
 from property.raft.network import Network
 from unit.raft.server import Server
@@ -72,8 +73,16 @@ STORMS = {
 class Simulation:
     """One run; see the module."""
 
-    def __init__(self, seed: int, storm: Storm | None = None, voters: int = 0) -> None:
+    def __init__(
+        self,
+        seed: int,
+        storm: Storm | None = None,
+        voters: int = 0,
+        *,
+        frames: bool = True,
+    ) -> None:
         self.random = Random(seed)
+        self.frames = frames
         self.storm = storm or Storm()
         voters = voters or self.random.choice([1, 2, 3, 3, 3, 4, 5])
         self.first = Membership(voters=tuple(range(1, voters + 1)))
@@ -173,7 +182,11 @@ class Simulation:
         if server.id in self.paused:
             self.network.hold(message, self.paused[server.id])
         else:
-            server.node.step(message)
+            # As nodes do: what every append needs is taken by the core.
+            if self.frames:
+                server.node.take(encode(message))
+            else:
+                server.node.step(message)
             if self.random.random() < 0.5:
                 self.pump(server)
 
@@ -348,9 +361,11 @@ class Simulation:
         return "\n".join(lines)
 
 
-def run(seed: int, ticks: int = 250, storm: Storm | None = None) -> Simulation:
+def run(
+    seed: int, ticks: int = 250, storm: Storm | None = None, *, frames: bool = True
+) -> Simulation:
     """Run a seed; a violation names it."""
-    simulation = Simulation(seed, storm)
+    simulation = Simulation(seed, storm, frames=frames)
     try:
         simulation.run(ticks)
     except RaftInvariantError as error:

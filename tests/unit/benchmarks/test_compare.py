@@ -114,3 +114,23 @@ def test_rounds_take_turns_and_a_failure_is_said() -> None:
     assert len(found.values("ours", "p50_us")) == 2
     assert row.note == "absent skipped: not here; broken FAILED: ValueError: no"
     assert found.failed == {"broken"}
+
+
+def test_those_that_promise_less_are_shown_and_not_compared() -> None:
+    samples = Samples()
+    for name, value in (("ours", 10.0), ("peer", 5.0), ("hasty", 90.0)):
+        samples.rounds[name] = [{"per_second": value}]
+    row = contest.compare(
+        Comparison(
+            "work",
+            "per_second",
+            "/s",
+            Better.HIGHER,
+            ours="ours",
+            peers=["peer"],
+            beside=["hasty", "missing"],
+        ),
+        samples,
+    )
+    assert (row.best_peer_name, row.ahead) == ("peer", True)
+    assert row.beside == {"hasty": 90.0}

@@ -66,24 +66,31 @@ class Bench:
     ) -> None:
         self.reports += 1
         told = StreamReport(stream, epoch, version, committed, end, state, damaged)
-        known = self.collector.reports.get(node)
-        others = dict(known.streams) if known else {}
-        others[stream] = told
+        others = self.collector.streams(node) | {stream: told}
         assert self.collector.take(
             Report(node, 1, self.reports, True, tuple(others.values()))
         )
 
     def cut(self, dead: tuple[int, ...] = ()) -> LogCut | None:
         """Make a cut and apply it."""
-        made = self.collector.cut(self.repository.state, dead=dead)
-        if made is None:
+        data = self.collector.cut(self.repository.state, dead=dead)
+        if data is None:
             return None
         index = self.repository.index + 1
-        self.collector.proposed(index, made)
+        self.collector.proposed(index)
+        made = cut_of(data)
         result = self.do(made)
         self.collector.settled(index, refused=isinstance(result, Refused))
         assert not isinstance(result, Refused), result
         return made.cuts[0]
+
+
+def cut_of(data: bytes) -> commands.Cut:
+    """Return the cut that a call is, and see that it is encoded as all calls are."""
+    call = commands.decode_call(data)
+    assert isinstance(call.command, commands.Cut)
+    assert commands.encode_call(call.command) == data
+    return call.command
 
 
 def one_cut(

@@ -42,9 +42,7 @@ class Measured(Bench):
         told = StreamReport(stream, epoch, 0, 1, end, state)
         report = Report(node, 1, self.reports, False, (told,))
         if full:
-            known = self.collector.reports.get(node)
-            rest = known.streams if known is not None else {}
-            others = tuple((rest | {stream: told}).values())
+            others = tuple((self.collector.streams(node) | {stream: told}).values())
             report = Report(node, 1, self.reports, True, others)
         assert self.collector.take(report)
         self.times.heard(self.repository.state, self.collector, report, self.now)

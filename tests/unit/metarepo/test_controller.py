@@ -402,6 +402,22 @@ def test_a_broken_connection_is_confirmed_by_silence() -> None:
     assert not live.dead(1, 2.5)
 
 
+def test_who_has_reported_stays_alive_by_other_messages() -> None:
+    live = Liveness(LivenessSettings(), 0.0)
+    live.kept(1, 0.9)
+    # What comes before a report may be of an earlier start.
+    assert live.dead(1, 1.0)
+    live.heard(1, 1.0)
+    for tenth in range(11, 40):
+        live.kept(1, tenth / 10)
+    assert not live.dead(1, 4.3)
+    assert live.dead(1, 4.5)
+    live.lost(1, 4.5)
+    live.kept(1, 4.6)
+    # Only a report shows that the connection broke, and the node did not.
+    assert live.dead(1, 4.7)
+
+
 def lose_and_take_back(bench: Repair, start: int) -> float:
     """Let node 3 die and come back; return how long the stream took to have it."""
     bench.dead = {3}

@@ -4,13 +4,12 @@ import pytest
 
 from braidlog.errors import FencedError, InvalidArgumentError
 from braidlog.logstream.states import ReplicaState
-from braidlog.metarepo.leader.collector import FORGET_EVERY
 from braidlog.metarepo.machine import cuts
 from braidlog.metarepo.machine.state import HISTORY_CUTS_MIN
 from braidlog.wire import commands
 from braidlog.wire.messages import LogCut, StreamRun, StreamStatus
 from braidlog.wire.results import Refused
-from unit.metarepo.bench import LOG, Bench, one_cut
+from unit.metarepo.bench import LOG, Bench, cut_of, one_cut
 
 
 def test_nothing_is_cut_until_every_replica_has_reported() -> None:
@@ -77,8 +76,9 @@ def test_each_log_counts_for_itself() -> None:
     bench.do(other)
     bench.tell(1, 1, 5)
     bench.tell(1, 2, 7)
-    made = bench.collector.cut(bench.repository.state)
-    assert made is not None
+    data = bench.collector.cut(bench.repository.state)
+    assert data is not None
+    made = cut_of(data)
     assert [(each.version, each.high_watermark) for each in made.cuts] == [
         (1, 4),
         (1, 6),
@@ -146,19 +146,17 @@ def test_cuts_in_flight_build_on_one_another() -> None:
     bench.tell(1, 1, 3)
     first = bench.collector.cut(bench.repository.state)
     assert first is not None
-    bench.collector.proposed(10, first)
+    bench.collector.proposed(10)
     bench.tell(1, 1, 4)
     bench.tell(2, 2, 2)
     second = bench.collector.cut(bench.repository.state)
     assert second is not None
     runs = (StreamRun(1, 3, 3, 1, 1), StreamRun(2, 1, 4, 1, 1))
-    assert second.cuts == (LogCut(LOG, 2, 4, runs),)
-    bench.collector.proposed(11, second)
-    bench.repository.apply(10, commands.encode_call(first))
+    assert cut_of(second).cuts == (LogCut(LOG, 2, 4, runs),)
+    bench.collector.proposed(11)
+    bench.repository.apply(10, first)
     bench.collector.settled(10, refused=False)
-    assert not isinstance(
-        bench.repository.apply(11, commands.encode_call(second)), Refused
-    )
+    assert not isinstance(bench.repository.apply(11, second), Refused)
 
 
 def test_a_refused_cut_stops_cuts_until_all_are_back() -> None:
@@ -168,15 +166,16 @@ def test_a_refused_cut_stops_cuts_until_all_are_back() -> None:
         bench.tell(stream, stream, 3)
         made = bench.collector.cut(bench.repository.state)
         assert made is not None
-        bench.collector.proposed(index, made)
+        bench.collector.proposed(index)
     bench.collector.settled(10, refused=True)
     bench.tell(1, 1, 4)
     assert bench.collector.cut(bench.repository.state) is None
     bench.collector.settled(11, refused=True)
-    made = bench.collector.cut(bench.repository.state)
-    assert made is not None
-    assert made.cuts[0].version == 1
-    assert [run.length for run in made.cuts[0].runs] == [3, 2]
+    data = bench.collector.cut(bench.repository.state)
+    assert data is not None
+    again = cut_of(data).cuts[0]
+    assert again.version == 1
+    assert [run.length for run in again.runs] == [3, 2]
 
 
 def test_the_pipeline_is_bounded() -> None:
@@ -186,7 +185,7 @@ def test_the_pipeline_is_bounded() -> None:
         bench.tell(1, 1, index)
         made = bench.collector.cut(bench.repository.state)
         assert made is not None
-        bench.collector.proposed(index, made)
+        bench.collector.proposed(index)
     bench.tell(1, 1, 20)
     assert bench.collector.cut(bench.repository.state) is None
 
@@ -293,6 +292,7 @@ def busy_beside(bench: Bench, dead: tuple[int, ...] = ()) -> int:
     return len(bench.repository.state.logs[LOG].history)
 
 
+FORGET_EVERY = 16
 KEPT = HISTORY_CUTS_MIN + FORGET_EVERY
 
 
@@ -309,7 +309,7 @@ def test_a_dead_replica_of_a_sealed_stream_keeps_no_cuts(
         bench.tell(3, 1, 2)
         bench.cut()
     if silent:
-        bench.collector.reports.pop(3, None)
+        bench.collector.forget_nodes({1, 2})
     bench.do(commands.Seal(1))
     bench.tell(1, 1, 1 + records, epoch=2, version=1, state=ReplicaState.SEALED)
     assert busy_beside(bench) <= KEPT

@@ -239,6 +239,26 @@ def test_a_seal_is_answered_when_the_replicas_keep_it() -> None:
     assert decode_result(lone.answers[request].payload) == Epoch(1, 2, 4)
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        commands.Seal(-1),
+        commands.Unseal(-(1 << 63)),
+        commands.MoveReplica(-5, 1, 2),
+        commands.DropLearner((1 << 64) - 1, 1),
+        commands.Seal(0),
+    ],
+)
+def test_a_number_that_no_stream_has_does_not_stop_the_cuts(command: Command) -> None:
+    """It is in the log, and not refused yet, when records can be committed."""
+    lone = Lone().prepared()
+    lone.tell(told(1))
+    lone.group.execute(99, b"", commands.encode(command), 0)
+    lone.tell(told(4))
+    assert lone.group.repository.state.streams[1].committed == 4
+    assert isinstance(lone.answers[99].error, NotFoundError)
+
+
 def test_an_unseal_may_overtake_a_seal() -> None:
     """No state lies between two epochs, so there is nothing to wait for."""
     lone = Lone().prepared()

@@ -18,7 +18,7 @@ def test_a_lost_directory_loses_its_vote_whatever_is_wanted() -> None:
     core = lone.group.raft.core
     assert core.membership.learners == (2,)
     state.nodes[2].readmitting = True
-    core.progress[2].accepted(core.log.last, 1)
+    core.log.accepted(2, core.log.last)
     assert next_change(state, core) is None
     state.nodes[2].readmitting = False
     assert next_change(state, core) is not None
@@ -29,7 +29,8 @@ def test_the_log_of_a_voter_cannot_be_forgotten() -> None:
     lone.result(RegisterNode(2, "host:2", 1, b"a" * 16))
     lone.result(SetVoter(2))
     core = lone.group.raft.core
-    core.progress[2].match = 1
+    core.log.accepted(2, 1)
+    assert core.progress[2].match == 1
     lone.group.raft.forget(2)
     assert core.progress[2].match == 0
     with pytest.raises(InvalidArgumentError, match="is a voter"):

@@ -202,7 +202,7 @@ async def test_unfinished_frames_share_a_bound_and_end(
         for raw in opened:
             raw.writer.write(frame)
             most = max(most, at.intake.held_bytes)
-        await _until(lambda: at.intake.is_short)
+        await _until(lambda: bool(at.intake.waiting))
         seen = list(at._sessions)
         assert await log.append(b"x") == 1
         # Those that had a place do not end, and lose it to those that wait.
@@ -229,7 +229,7 @@ async def test_a_frame_that_waited_comes_in_when_there_is_room(tmp_path: Path) -
             first.writer.write(header(900_000) + bytes(100_000))
             await _until(lambda: at.intake.held_bytes == 900_000)
             second.writer.write(whole)
-            await _until(lambda: at.intake.is_short)
+            await _until(lambda: bool(at.intake.waiting))
             first.writer.transport.abort()
             async with asyncio.timeout(20):
                 assert await second.reader.read(1 << 16)

@@ -22,7 +22,7 @@ def played(play: str) -> list[str]:
             turns.soon()
             happened.append("synced")
 
-        turns = FlushScheduler(Outbox(), flush)
+        turns = FlushScheduler(Outbox(), flush, lambda: happened.append("sync"))
         if play == "a sync":
             turns.soon()
             turns.now(synced)
@@ -37,12 +37,12 @@ def played(play: str) -> list[str]:
 
 
 def test_what_comes_in_one_turn_is_carried_out_once() -> None:
-    assert played("twice") == ["flush"]
+    assert played("twice") == ["flush", "sync"]
 
 
 def test_what_comes_while_it_is_carried_out_gets_no_turn_of_its_own() -> None:
-    assert played("while it flushes") == ["flush", "again"]
+    assert played("while it flushes") == ["flush", "again", "sync"]
 
 
 def test_a_sync_takes_along_what_waits_and_what_it_lets_go() -> None:
-    assert played("a sync") == ["synced", "flush"]
+    assert played("a sync") == ["synced", "flush", "sync"]

@@ -34,7 +34,7 @@ from braidlog.node.peers.links import LinkSettings, Peers
 from braidlog.node.server import NodeServer
 from braidlog.serving.shares import ShareBounds
 from braidlog.serving.transport import Outbox
-from braidlog.wire.connection import VERSION_MAX, VERSION_MIN
+from braidlog.wire.connection import ONE_WAY, VERSION_MAX, VERSION_MIN
 from braidlog.wire.messages import Hello
 from braidlog.wire.roles import Role
 from braidlog.wire.tokens import make_token, token_entry
@@ -85,6 +85,12 @@ async def serving(
 
 def client(settings: NodeConfig, /, **options: Any) -> AsyncClient:
     return braidlog.connect_async(settings.advertise, **options)
+
+
+async def test_every_message_of_a_peer_has_a_part(tmp_path: Path) -> None:
+    """A kind without one would end the node."""
+    async with serving(config(tmp_path)) as server:
+        assert server.node._parts.keys() == ONE_WAY
 
 
 async def page(settings: NodeConfig, path: str) -> tuple[int, str]:

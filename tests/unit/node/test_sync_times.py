@@ -102,3 +102,34 @@ def test_where_nobody_is_slow_nothing_is_probed() -> None:
     disk.pass_(5.0, 0.03)
     disk.pass_(5.0)
     assert disk.probes == 0
+
+
+def test_metrics_count_each_turn_once_when_all_it_wrote_is_durable() -> None:
+    now, seen = [0.0], list[float]()
+    syncs = SyncTimes(lambda: None, 0.005, lambda: now[0], seen.append)
+    for ticket in (1, 5, 9):
+        syncs.wrote(ticket, 0)
+        now[0] += 1
+    syncs.synced(4)
+    assert seen == [3.0]
+    syncs.synced(9)
+    syncs.synced(9)
+    assert seen == [3.0, 2.0, 1.0]
+    # Nobody waited for one of them.
+    assert syncs.said == (0, 0)
+
+
+def test_turns_behind_many_that_wait_are_not_counted_but_said() -> None:
+    now, seen = [0.0], list[float]()
+    syncs = SyncTimes(lambda: None, 0.005, lambda: now[0], seen.append)
+    for ticket in range(1, 5000):
+        syncs.wrote(ticket, int(ticket > 2000))
+    now[0] += 0.3
+    # Those that are counted first, then the one that somebody waited for.
+    syncs.synced(1024)
+    assert len(seen) == 1024
+    syncs.synced(5000)
+    assert len(seen) == 1024
+    now[0] += 1.0
+    syncs.tick()
+    assert syncs.said[0] == 300_000

@@ -36,7 +36,7 @@ from braidlog.raft import (
     SoftState,
 )
 from braidlog.raft.codec import decode_membership
-from unit.raft.server import Server
+from unit.raft.server import Server, said
 
 HIDDEN = {"sender", "receiver", "epoch"}
 
@@ -100,7 +100,7 @@ class Script:
                 parts += ["removed"] * state.removed
             parts += map(entry_text, write.entries)
             self.out.append(" ".join(parts))
-        for message in effects.messages:
+        for message in said(effects):
             lost = (message.sender, message.receiver) in self.cuts
             self.out.append(message_text(message) + " (lost)" * lost)
         if effects.install is not None:

@@ -15,6 +15,7 @@ from braidlog.raft import (
     Effects,
     Entry,
     EntryKind,
+    Frame,
     HardState,
     Membership,
     Message,
@@ -25,6 +26,15 @@ from braidlog.raft import (
     Stored,
     Write,
 )
+from braidlog.raft.codec import decode_message
+
+
+def said(effects: Effects) -> tuple[Message, ...]:
+    """Return what a node sends, also what is encoded already."""
+    return tuple(
+        decode_message(each.data) if isinstance(each, Frame) else each
+        for each in effects.messages
+    )
 
 
 @dataclass
@@ -174,7 +184,7 @@ class Server:
                 self.states[entry.index] = self.machine.digest
             self.node.applied(effects.committed[-1].index)
         self.reads += effects.reads
-        return effects, effects.messages
+        return effects, said(effects)
 
     def truncate(self, index: int) -> None:
         self.node.truncate(index, self.states.get(index, b""))

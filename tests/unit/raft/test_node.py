@@ -38,6 +38,7 @@ from braidlog.raft.messages import (
     VoteResponse,
 )
 from braidlog.raft.progress import Mode
+from unit.raft.server import said
 
 THREE = Membership(voters=(1, 2, 3))
 
@@ -105,7 +106,7 @@ def test_late_reports_of_replaced_writes_say_nothing() -> None:
         node.durable(number)
         assert node.core.log.durable == durable
     # Each answer is in the term of its append: the first two were overtaken.
-    answers = node.effects().messages
+    answers = said(node.effects())
     assert [(m.term, type(m)) for m in answers] == [
         (term, AppendResponse) for term in (1, 2, 3)
     ]
@@ -229,7 +230,7 @@ def test_evicted_entries_are_read_back() -> None:
         applied=5,
         reader=Reader(),
     )
-    assert len(node.core.log._entries) <= 18
+    assert node.core.log.cached_count <= 18
     seen: list[int] = []
     for effects in run(node):
         seen += [entry.index for entry in effects.committed]
@@ -310,7 +311,7 @@ def test_only_the_leader_hands_the_lead_over() -> None:
 
 def told(node: RaftNode) -> list[int]:
     """Return the commit indexes that appends without entries bring."""
-    sent = [each for effects in run(node) for each in effects.messages]
+    sent = [each for effects in run(node) for each in said(effects)]
     return [m.commit for m in sent if isinstance(m, Append) and not m.entries]
 
 
@@ -355,7 +356,7 @@ def heard(**settings: Any) -> RaftNode:
 
 
 def asked(node: RaftNode) -> bool:
-    sent = [each for effects in run(node) for each in effects.messages]
+    sent = [each for effects in run(node) for each in said(effects)]
     return any(isinstance(each, PreVoteRequest) for each in sent)
 
 
@@ -395,7 +396,7 @@ def test_a_vote_is_given_when_the_leader_is_missed(broke: bool) -> None:
     if broke:
         node.unreachable(2)
     node.step(PreVoteRequest(3, 1, 2, 0, 0, 0))
-    answers = [each for effects in run(node) for each in effects.messages]
+    answers = [each for effects in run(node) for each in said(effects)]
     assert [type(each) for each in answers] == ([PreVoteResponse] if broke else [])
 
 
@@ -419,7 +420,7 @@ def test_who_does_not_vote_never_stands(membership: Membership) -> None:
     assert all(
         isinstance(each, HeartbeatResponse)
         for effects in run(node)
-        for each in effects.messages
+        for each in said(effects)
     )
 
 

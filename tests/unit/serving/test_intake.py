@@ -15,14 +15,14 @@ def test_a_frame_waits_until_there_is_room_for_all_of_it() -> None:
     intake = Intake[int](10 * MIB)
     assert begin(intake, 1, 6 * MIB)
     assert not begin(intake, 2, 6 * MIB)
-    assert intake.is_short
+    assert intake.waiting
     # Behind it, although there would be room.
     assert not begin(intake, 4, MIB)
     assert intake.ready(1.0) == []
     intake.end(1)
     assert intake.ready(2.0) == [2, 4]
     assert intake.held_bytes == 7 * MIB
-    assert not intake.is_short
+    assert not intake.waiting
 
 
 def test_small_frames_and_those_of_peers_never_wait() -> None:
@@ -49,7 +49,7 @@ def test_a_header_that_comes_later_says_how_much_is_wanted() -> None:
     assert not begin(intake, 2, MIB)
     assert intake.held_bytes == MIB
     intake.end(2)
-    assert not intake.is_short
+    assert not intake.waiting
 
 
 def test_room_goes_to_the_origin_that_has_least() -> None:

@@ -1,13 +1,17 @@
 """When what was sent is written to its socket."""
 
 import asyncio
-from collections.abc import Sequence
+import socket
+from collections.abc import Callable, Sequence
 from typing import Any, cast
+
+import pytest
+import uvloop
 
 from braidlog.errors import ProtocolError
 from braidlog.serving.transport import Outbox, Wire
 from braidlog.wire.connection import Connection
-from braidlog.wire.events import Event
+from braidlog.wire.events import Closing, Event, Ponged
 
 
 class Words:
@@ -16,8 +20,11 @@ class Words:
     def __init__(self) -> None:
         self.words: list[bytes] = []
         self.closed = False
+        self.core = self
+        self.queued_bytes = self.buffered = 0
+        self.receive: Callable[[memoryview], list[Event]] = lambda data: []
 
-    def outgoing(self) -> list[bytes]:
+    def take(self) -> list[bytes]:
         words, self.words = self.words, []
         return words
 
@@ -35,6 +42,9 @@ class Socket:
     def get_extra_info(self, name: str) -> None:
         """Have no socket."""
 
+    def get_write_buffer_size(self) -> int:
+        return 0
+
     def writelines(self, parts: Sequence[memoryview]) -> None:
         self._calls.append((self._name, b"".join(parts)))
 
@@ -43,17 +53,16 @@ class Line(Wire):
     """A wire on which words can be said."""
 
     def __init__(
-        self, outbox: Outbox, calls: list[tuple[str, bytes]], name: str
+        self, outbox: Outbox, calls: list[tuple[str, bytes]], name: str = ""
     ) -> None:
         self.spoken = Words()
-        super().__init__(cast("Connection", cast("Any", self.spoken)), outbox)
-        self.connection_made(cast("Any", Socket(calls, name)))
+        super().__init__(cast("Connection", cast("Any", self.spoken)), outbox, {})
+        if name:
+            self.connection_made(cast("Any", Socket(calls, name)))
 
     def say(self, word: bytes) -> None:
         self.spoken.words.append(word)
-        self.flush_soon()
-
-    def took(self, event: Event) -> None: ...
+        self.outbox.add(self)
 
     def lost(self) -> None: ...
 
@@ -72,6 +81,17 @@ async def test_a_turn_writes_each_socket_once_in_the_order_they_spoke() -> None:
     assert calls == [("two", b"ac"), ("one", b"b")]
 
 
+async def test_an_event_goes_to_who_takes_it_and_others_are_dropped() -> None:
+    """Such as a `Pong` that nobody asked for."""
+    one = Line(Outbox(), [])
+    said: list[tuple[Line, Event]] = []
+    one._takers = {Closing: lambda wire, event: said.append((wire, event))}
+    events: list[Event] = [Ponged(1.0), Closing("enough"), Closing("")]
+    one.spoken.receive = lambda data: events
+    one.buffer_updated(0)
+    assert said == [(one, Closing("enough")), (one, Closing(""))]
+
+
 async def test_who_cannot_wait_for_the_end_of_the_turn_writes_before() -> None:
     calls: list[tuple[str, bytes]] = []
     outbox = Outbox()
@@ -86,3 +106,26 @@ async def test_who_cannot_wait_for_the_end_of_the_turn_writes_before() -> None:
     one.say(b"c")
     await asyncio.sleep(0)
     assert calls[-1] == ("one", b"c")
+
+
+@pytest.mark.parametrize("loop", [asyncio.SelectorEventLoop, uvloop.new_event_loop])
+def test_what_is_written_has_left_when_flush_returns(loop: Any) -> None:
+    """A node syncs next, and the others should work meanwhile."""
+
+    async def main() -> bytes:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            near = socket.create_connection(server.getsockname())
+            far, _ = server.accept()
+        _, line = await asyncio.get_running_loop().create_connection(
+            lambda: Line(Outbox(), []), sock=near
+        )
+        line.say(b"now")
+        line.flush()
+        far.setblocking(False)
+        with far:
+            got = far.recv(10)
+        line.abort()
+        return got
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        assert runner.run(main()) == b"now"

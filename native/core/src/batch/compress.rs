@@ -191,16 +191,17 @@ pub(crate) fn compress_block(compression: Compression, raw: &[u8], out: &mut Vec
 }
 
 /// Decompress what [`compress_block`] gave into exactly `raw_len` bytes, or say why not. The caller
-/// bounds `raw_len`.
+/// bounds `raw_len`, and gives memory that may be used for it, whatever is there.
 pub(crate) fn decompress_block(
     compression: Compression,
     stored: &[u8],
     raw_len: usize,
+    mut raw: Vec<u8>,
 ) -> Result<Vec<u8>, String> {
     if compression != Compression::Lz4 {
         return decompress(compression, stored, raw_len);
     }
-    let mut raw = vec![0; raw_len];
+    raw.resize(raw_len, 0);
     match block::decompress_into(stored, &mut raw) {
         Ok(len) if len == raw_len => Ok(raw),
         Ok(len) => Err(format!("lz4 block holds {len} bytes instead of {raw_len}")),

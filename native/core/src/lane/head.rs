@@ -52,8 +52,40 @@ pub fn decode_appended(head: &[u8]) -> Option<Appended> {
     })
 }
 
+/// Append the begin of a `MessagePack` array.
+pub(super) fn put_array(bytes: &mut Vec<u8>, count: usize) {
+    match count {
+        0..=0xf => bytes.push(0x90 | count as u8),
+        0x10..=0xffff => {
+            bytes.push(0xdc);
+            bytes.extend_from_slice(&(count as u16).to_be_bytes());
+        }
+        _ => {
+            bytes.push(0xdd);
+            bytes.extend_from_slice(&(count as u32).to_be_bytes());
+        }
+    }
+}
+
+/// Append `MessagePack` bytes.
+pub(super) fn put_bytes(bytes: &mut Vec<u8>, value: &[u8]) {
+    let count = value.len();
+    match count {
+        0..=0xff => bytes.extend_from_slice(&[0xc4, count as u8]),
+        0x100..=0xffff => {
+            bytes.push(0xc5);
+            bytes.extend_from_slice(&(count as u16).to_be_bytes());
+        }
+        _ => {
+            bytes.push(0xc6);
+            bytes.extend_from_slice(&(count as u32).to_be_bytes());
+        }
+    }
+    bytes.extend_from_slice(value);
+}
+
 /// Append a `MessagePack` number in its shortest form.
-fn put_number(bytes: &mut Vec<u8>, value: u64) {
+pub(super) fn put_number(bytes: &mut Vec<u8>, value: u64) {
     let digits = value.to_be_bytes();
     let (mark, width) = match value {
         0..=0x7f => (None, 1),

@@ -18,11 +18,17 @@
 //! *Invariants.* The lane has no clock, thread, chance or socket. A frame is taken or returned, never both.
 //! What the open requests take never exceeds the window, and is the sum of what each takes. A
 //! number is open at most once. After an error nothing comes out any more.
+//!
+//! [`tail`] is the log of a Raft group in the same way, for what an append of the group does.
+//!
+//! [`leader`] is what the leader of the metadata repository does for every cut.
 
 mod conn;
 mod head;
+pub mod leader;
 mod outgoing;
 mod requests;
+pub mod tail;
 #[cfg(test)]
 mod tests;
 

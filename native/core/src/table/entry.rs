@@ -3,6 +3,7 @@
 use std::cmp::{Ordering, Reverse};
 
 use crate::error::Result;
+use crate::table::run::Stretch;
 
 /// One version of one key.
 ///
@@ -44,4 +45,20 @@ pub trait Entries {
     /// # Panics
     /// May panic where the last step was not true.
     fn entry(&self) -> Entry<'_>;
+
+    /// Where `entry` stands in the order against an entry, which needs no payload.
+    fn rank(&self) -> (&[u8], Reverse<u64>) {
+        let entry = self.entry();
+        (entry.key, Reverse(entry.position))
+    }
+}
+
+/// Entries that know more of what comes than the next one, if they lie in one page.
+pub trait Stretches: Entries {
+    /// The entry it stands on and those behind it in its page that come next, whatever else it goes through. None if it
+    /// does not stand in a page, or goes in reverse.
+    fn ahead(&self) -> Option<Stretch<'_>>;
+
+    /// Stand on an entry that was [`Stretches::ahead`]: so many behind the one it stands on.
+    fn pass(&mut self, count: usize);
 }

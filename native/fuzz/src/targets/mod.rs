@@ -18,4 +18,5 @@ pub mod side;
 mod side_make;
 pub mod small;
 pub mod table;
+pub mod tail;
 pub mod wire;

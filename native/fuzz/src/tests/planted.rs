@@ -12,7 +12,7 @@ use crate::targets::manifest_bytes::{contents, edits};
 type Bug = (&'static str, fn(&Input));
 
 /// One for each target, in their order.
-pub const BUGS: [Bug; 20] = [
+pub const BUGS: [Bug; 21] = [
     ("batch", batch),
     ("frame", frame),
     ("segment", segment),
@@ -24,6 +24,7 @@ pub const BUGS: [Bug; 20] = [
     ("current", current),
     ("wire", wire),
     ("lane", lane),
+    ("tail", tail),
     ("run", run),
     ("tree", tree),
     ("part", part),
@@ -125,6 +126,11 @@ fn wire(input: &Input) {
 /// The generator makes messages of three kinds.
 fn lane(input: &Input) {
     look_up(19, input.bytes().get(8).copied().unwrap_or(0).into());
+}
+
+/// A leader has committed eleven entries at most.
+fn tail(input: &Input) {
+    look_up(12, u64_at(input.bytes(), 56) as usize);
 }
 
 /// Filters are made with 0, 1, 6 or 16 bits for a key.

@@ -8,6 +8,7 @@ use arrow_array::{
 };
 use arrow_buffer::{Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
 use arrow_schema::{ArrowError, SchemaRef};
+use braidlog_core::table::run::Stretch;
 use braidlog_core::table::table::Payload;
 use braidlog_core::{Error, Result};
 use pyo3::prelude::*;
@@ -26,54 +27,93 @@ use crate::scan::ArrowBatch;
 const ROWS_MAX: usize = 64 << 10;
 const BYTES_MAX: usize = 1 << 20;
 
-/// Bytes of many values, and where each ends.
+/// Which of many rows are there; nothing is noted before the first one that is not.
 #[derive(Default)]
+struct Valid(Option<Vec<bool>>);
+
+impl Valid {
+    /// Note one behind `before` others.
+    #[inline]
+    fn push(&mut self, before: usize, is_there: bool) {
+        match &mut self.0 {
+            Some(valid) => valid.push(is_there),
+            None if is_there => {}
+            None => {
+                let mut valid = vec![true; before];
+                valid.push(false);
+                self.0 = Some(valid);
+            }
+        }
+    }
+
+    /// Note so many that are there.
+    fn extend(&mut self, count: usize) {
+        if let Some(valid) = &mut self.0 {
+            valid.resize(valid.len() + count, true);
+        }
+    }
+
+    fn nulls(self) -> Option<NullBuffer> {
+        self.0.map(NullBuffer::from)
+    }
+}
+
+/// Bytes of many values, and where each begins; the last of these is where the last one ends.
 struct Bytes {
     data: Vec<u8>,
-    ends: Vec<i32>,
-    /// Which of them are there, once one is not.
-    valid: Option<Vec<bool>>,
+    offsets: Vec<i32>,
+    valid: Valid,
+}
+
+impl Default for Bytes {
+    fn default() -> Self {
+        Self::sized(0, 0)
+    }
 }
 
 impl Bytes {
     /// Room for as much as there was before, and some more.
     fn sized(rows: usize, bytes: usize) -> Self {
+        let mut offsets = Vec::with_capacity(rows + rows / 8 + 1);
+        offsets.push(0);
         Self {
             data: Vec::with_capacity(bytes + bytes / 8),
-            ends: Vec::with_capacity(rows + rows / 8),
-            valid: None,
+            offsets,
+            valid: Valid::default(),
         }
     }
 
+    fn len(&self) -> usize {
+        self.offsets.len() - 1
+    }
+
+    #[inline]
     fn push(&mut self, value: Option<&[u8]>) {
-        let before = self.ends.len();
-        if let Some(value) = value {
-            self.data.extend_from_slice(value);
-        }
+        self.valid.push(self.len(), value.is_some());
+        self.data.extend_from_slice(value.unwrap_or_default());
         // Batches end long before 2 GiB: one record has at most 16 MiB.
-        self.ends.push(self.data.len() as i32);
-        match &mut self.valid {
-            Some(valid) => valid.push(value.is_some()),
-            None if value.is_none() => {
-                let mut valid = vec![true; before];
-                valid.push(false);
-                self.valid = Some(valid);
-            }
-            None => {}
-        }
+        self.offsets.push(self.data.len() as i32);
     }
 
-    fn offsets(ends: Vec<i32>) -> OffsetBuffer<i32> {
-        let mut offsets = Vec::with_capacity(ends.len() + 1);
-        offsets.push(0);
-        offsets.extend(ends);
-        OffsetBuffer::new(ScalarBuffer::from(offsets))
+    /// Add values that stand one behind the other, and end there.
+    fn extend(&mut self, data: &[u8], ends: impl ExactSizeIterator<Item = u32>) {
+        let begin = self.data.len() as u32;
+        self.valid.extend(ends.len());
+        self.data.extend_from_slice(data);
+        self.offsets.extend(ends.map(|end| (begin + end) as i32));
     }
 
     fn binary(self) -> std::result::Result<BinaryArray, ArrowError> {
-        let nulls = self.valid.map(NullBuffer::from);
-        BinaryArray::try_new(Self::offsets(self.ends), Buffer::from_vec(self.data), nulls)
+        BinaryArray::try_new(
+            offsets(self.offsets),
+            Buffer::from_vec(self.data),
+            self.valid.nulls(),
+        )
     }
+}
+
+fn offsets(offsets: Vec<i32>) -> OffsetBuffer<i32> {
+    OffsetBuffer::new(ScalarBuffer::from(offsets))
 }
 
 /// Columns of rows.
@@ -86,8 +126,7 @@ pub struct Rows {
     header_ends: Vec<i32>,
     header_names: Bytes,
     header_values: Bytes,
-    headers: i32,
-    has_row: Vec<bool>,
+    found: Valid,
 }
 
 impl Rows {
@@ -99,8 +138,7 @@ impl Rows {
             timestamps: Vec::with_capacity(many),
             keys: Bytes::sized(rows, keys),
             values: Bytes::sized(rows, values),
-            header_ends: Vec::with_capacity(many),
-            has_row: Vec::with_capacity(many),
+            header_ends: Vec::with_capacity(many + 1),
             ..Self::default()
         }
     }
@@ -108,22 +146,49 @@ impl Rows {
     /// Add a record, or a row of nulls but for the key.
     pub fn push(&mut self, key: &[u8], found: Option<(u64, Payload<'_>)>) {
         self.keys.push(Some(key));
-        self.has_row.push(found.is_some());
+        self.found.push(self.positions.len(), found.is_some());
         if let Some((position, payload)) = found {
             self.positions.push(position.cast_signed());
-            self.timestamps.push(payload.timestamp);
-            self.values.push(payload.value);
-            for (name, value) in payload.headers {
-                self.headers += 1;
-                self.header_names.push(Some(name.as_bytes()));
-                self.header_values.push(value);
-            }
+            self.push_payload(payload);
         } else {
             self.positions.push(0);
             self.timestamps.push(0);
             self.values.push(None);
         }
-        self.header_ends.push(self.headers);
+        self.header_ends.push(self.header_names.len() as i32);
+    }
+
+    fn push_payload(&mut self, payload: Payload<'_>) {
+        self.timestamps.push(payload.timestamp);
+        self.values.push(payload.value);
+        for (name, value) in payload.headers {
+            self.header_names.push(Some(name.as_bytes()));
+            self.header_values.push(value);
+        }
+    }
+
+    /// Add records that lie together in a page, column by column.
+    fn extend(&mut self, stretch: &Stretch<'_>) -> Result<()> {
+        let (keys, key_ends) = stretch.keys();
+        let (payloads, ends) = stretch.payloads();
+        self.values.data.reserve(payloads.len());
+        let mut begin = 0;
+        for end in ends {
+            let payload = &payloads[begin..end as usize];
+            begin = end as usize;
+            if let Some((timestamp, value)) = Payload::plain(payload) {
+                self.timestamps.push(timestamp);
+                self.values.push(value);
+            } else {
+                self.push_payload(Payload::decode(payload)?);
+            }
+            self.header_ends.push(self.header_names.len() as i32);
+        }
+        self.keys.extend(keys, key_ends);
+        self.found.extend(stretch.len());
+        self.positions
+            .extend(stretch.positions().map(u64::cast_signed));
+        Ok(())
     }
 
     pub fn len(&self) -> usize {
@@ -153,15 +218,16 @@ impl Rows {
             vec![Arc::new(names), Arc::new(values)],
             None,
         )?;
-        let is_whole = self.has_row.iter().all(|there| *there);
-        let nulls = (!is_whole).then(|| NullBuffer::from(self.has_row));
+        let nulls = self.found.nulls();
         let timestamps = ScalarBuffer::from(self.timestamps);
         let timestamps = TimestampMicrosecondArray::try_new(timestamps, nulls.clone())?;
         let timestamps = timestamps.with_timezone("UTC");
         let positions = ScalarBuffer::from(self.positions);
         let positions: ArrayRef = Arc::new(Int64Array::try_new(positions, nulls.clone())?);
-        let offsets = Bytes::offsets(self.header_ends);
-        let headers = MapArray::try_new(entries_field(), offsets, entries, nulls, false)?;
+        let mut header_ends = self.header_ends;
+        header_ends.insert(0, 0);
+        let header_ends = offsets(header_ends);
+        let headers = MapArray::try_new(entries_field(), header_ends, entries, nulls, false)?;
         let timestamps: ArrayRef = Arc::new(timestamps);
         let keys: ArrayRef = Arc::new(self.keys.binary()?);
         let values: ArrayRef = Arc::new(self.values.binary()?);
@@ -176,6 +242,28 @@ impl Rows {
             })
         };
         Ok(projection.columns().iter().map(column).collect())
+    }
+}
+
+impl Source {
+    /// Step over the next records, at most `max`, and add them. False behind the last.
+    fn next_rows(&mut self, max: usize, rows: &mut Rows) -> Result<bool> {
+        let Self::Keys(found) = self else {
+            return self.next(&mut |key, position, payload| {
+                rows.push(key, Some((position, Payload::decode(payload)?)));
+                Ok(())
+            });
+        };
+        if !found.advance_stretch(max)? {
+            return Ok(false);
+        }
+        if let Some(stretch) = found.stretch() {
+            rows.extend(&stretch)?;
+        } else {
+            let (key, position, payload) = found.record()?;
+            rows.push(key, Some((position, payload)));
+        }
+        Ok(true)
     }
 }
 
@@ -196,15 +284,10 @@ impl Scan {
         let (rows, keys, values) = self.size;
         let mut rows = Rows::sized(rows, keys, values);
         while !self.is_over && self.left > 0 && rows.len() < ROWS_MAX && rows.bytes() < BYTES_MAX {
-            let more = self.source.next(&mut |key, position, payload| {
-                rows.push(key, Some((position, payload)));
-                Ok(())
-            })?;
-            if more {
-                self.left -= 1;
-            } else {
-                self.is_over = true;
-            }
+            let before = rows.len();
+            let max = self.left.min((ROWS_MAX - before) as u64) as usize;
+            self.is_over = !self.source.next_rows(max, &mut rows)?;
+            self.left -= (rows.len() - before) as u64;
         }
         if rows.len() == 0 {
             return Ok(None);

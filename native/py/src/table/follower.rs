@@ -8,9 +8,8 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use super::definition::{self, TableTuple};
-use super::snapshot::{TableSnapshot, record};
+use super::snapshot::{TableSnapshot, record_of};
 use super::table::{TableCache, stats_dict};
-use crate::append::with_bytes;
 use crate::error::to_py;
 use crate::exit::{detach, with_python};
 use crate::gate::Reader;
@@ -81,9 +80,7 @@ impl TableFollower {
 
     /// The newest record of a key, of what the log has.
     fn get(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<Option<Py<Record>>> {
-        let key = with_bytes(key, "key", <[u8]>::to_vec)?;
-        let found = self.with(py, |log| self.inner.get(log, &key))?;
-        found.map(|row| record(py, &row)).transpose()
+        record_of(key, |key| self.with(py, |log| self.inner.get(log, key)))
     }
 
     /// The table as of a position that the log has, or as of all that it has.

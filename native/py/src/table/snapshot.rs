@@ -31,9 +31,25 @@ pub struct TableSnapshot {
 type Part<'py> = (Bound<'py, PyBytes>, Option<Bound<'py, PyBytes>>, u64);
 
 /// The record of a row for Python.
-pub fn record(py: Python<'_>, row: &core::Row) -> PyResult<Py<Record>> {
+fn record(py: Python<'_>, row: &core::Row) -> PyResult<Py<Record>> {
     let payload = row.payload().map_err(to_py)?;
-    row_object(py, row.position(), row.key(), payload)
+    let key = PyBytes::new(py, row.key()).unbind();
+    row_object(py, row.position(), key, payload)
+}
+
+/// The record of a key for Python, if there is one, with the key as it was asked for. `find` is given its bytes, where they are.
+pub fn record_of(
+    key: &Bound<'_, PyAny>,
+    find: impl FnOnce(&[u8]) -> PyResult<Option<core::Row>>,
+) -> PyResult<Option<Py<Record>>> {
+    let Some(row) = with_bytes(key, "key", find)?? else {
+        return Ok(None);
+    };
+    let Ok(key) = key.cast_exact::<PyBytes>() else {
+        return record(key.py(), &row).map(Some);
+    };
+    let payload = row.payload().map_err(to_py)?;
+    row_object(key.py(), row.position(), key.clone().unbind(), payload).map(Some)
 }
 
 fn owned(bytes: Option<&Bound<'_, PyAny>>, what: &'static str) -> PyResult<Option<Vec<u8>>> {
@@ -162,9 +178,7 @@ impl TableSnapshot {
 
     fn get(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<Option<Py<Record>>> {
         self.reader.check().map_err(to_py)?;
-        let key = with_bytes(key, "key", <[u8]>::to_vec)?;
-        let found = detach(py, || self.inner.get(&key)).map_err(to_py)?;
-        found.map(|row| record(py, &row)).transpose()
+        record_of(key, |key| detach(py, || self.inner.get(key)).map_err(to_py))
     }
 
     fn get_many(

@@ -11,8 +11,7 @@ use pyo3::types::{PyDict, PyList};
 
 use super::definition::{self, IndexTuple, TableTuple};
 use super::follower::Telling;
-use super::snapshot::{TableSnapshot, record};
-use crate::append::with_bytes;
+use super::snapshot::{TableSnapshot, record_of};
 use crate::error::to_py;
 use crate::exit::{detach, with_python};
 use crate::gate::Reader;
@@ -204,12 +203,12 @@ impl Table {
     /// The newest record of a key, of what the log has.
     fn get(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<Option<Py<Record>>> {
         self.reader.check().map_err(to_py)?;
-        let key = with_bytes(key, "key", <[u8]>::to_vec)?;
-        let found = self.run(py, |table| {
-            self.reach()?;
-            table.get(&key)
-        })?;
-        found.map(|row| record(py, &row)).transpose()
+        record_of(key, |key| {
+            self.run(py, |table| {
+                self.reach()?;
+                table.get(key)
+            })
+        })
     }
 
     /// The table as of a position that is applied, or as of what the log has.

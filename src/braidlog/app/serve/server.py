@@ -34,6 +34,7 @@ from braidlog.errors import (
     UnauthorizedError,
 )
 from braidlog.serving.sessions import Request, Session
+from braidlog.serving.transport import Wire
 from braidlog.store.threads import begin_in
 from braidlog.wire.events import Appends, Received, Requested
 from braidlog.wire.messages import (
@@ -108,7 +109,7 @@ class CallServer:
         for request in event.requests:
             session.fail(request, _no_node())
 
-    def received(self, node: int, event: Received) -> None:
+    def received(self, wire: Wire, event: Received) -> None:
         """Pass over what peers say to one another: nobody gets that role here."""
 
     def gone(self, session: Session) -> None:
@@ -202,7 +203,7 @@ class CallServer:
         else:
             request.fail(_told(given))
         session = request.session
-        if session.unsent_bytes > _UNSENT_BYTES_MAX:
+        if session.unsent_bytes() > _UNSENT_BYTES_MAX:
             _log.warning(
                 "closed the connection of a caller that does not read its answers"
             )

@@ -243,6 +243,7 @@ def scan(
     """Print the records of the table NAME in the order of their keys."""
     if index is not None and prefix is not None:
         raise click.UsageError("--prefix cannot be used with --index")
+    _require_room(begin, end, by_value=index is not None)
     with opened(session, name) as found, found.at(at) as snapshot:
         records: Iterator[braidlog.Record]
         if index is not None:
@@ -258,6 +259,19 @@ def scan(
                 limit=limit,
             )
         _print(session, records, layout, binary, delimiter)
+
+
+def _require_room(begin: str | None, end: str | None, *, by_value: bool) -> None:
+    """Refuse bounds between which nothing can lie: they were meant in another order."""
+    if begin is None or end is None:
+        return
+    low, high = (_value(begin), _value(end)) if by_value else (begin, end)
+    # Values of different types have an order too, but not here.
+    if type(low) is type(high) and low >= high:
+        raise click.UsageError(
+            f"nothing lies from --begin {begin!r} to before --end {end!r}: give the "
+            "smaller one as --begin, with --reverse too"
+        )
 
 
 def _key(text: str | None) -> bytes | None:

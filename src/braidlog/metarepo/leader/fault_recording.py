@@ -179,4 +179,5 @@ def _is_complete(state: State, collector: Collector, node: int) -> bool:
             return False
         if node in stream.replicas and node not in collector.entered(stream):
             return False
-    return collector.reports[node].full
+    known = collector.node(node)
+    return known is not None and known.full

@@ -55,7 +55,7 @@ from braidlog.raft import (
 )
 from braidlog.wire import commands
 from braidlog.wire.commands import Command
-from braidlog.wire.messages import Feature, LogCut, Message, Report, StreamReport
+from braidlog.wire.messages import Feature, Message, Report, StreamReport
 from braidlog.wire.results import Refused, Result
 from braidlog.wire.tables import CreateTable, TableChange
 
@@ -73,7 +73,6 @@ _OF_STREAM = (
     commands.Unseal,
 )
 _UNTOLD = (
-    commands.Cut,
     commands.Trim,
     commands.SetCursor,
     commands.DeleteCursor,
@@ -105,7 +104,6 @@ class Leadership:
         self._changing: dict[int, int] = {}
         self._admitting: dict[int, int] = {}
         self._registering: dict[int, int] = {}
-        self._cuts: dict[int, tuple[LogCut, ...]] = {}
         self._messages: list[tuple[int, Message]] = []
         self._looked = now - 1.0
         self._stirred = True
@@ -181,17 +179,19 @@ class Leadership:
         return bool(
             self.collector.stirred
             or self._messages
-            or self.collector.ripe(repository.state, self.changing)
+            or self.collector.ripe(repository.state, self._changing.values())
         )
 
+    def cut(self, repository: Repository) -> bytes | None:
+        """Return the call that commits what can be committed, None if nothing can."""
+        excluded = self._changing.values()
+        return self.collector.cut(repository.state, excluded, self.gone)
+
     def begun(self, index: int, command: Command) -> None:
-        """Note a command that was logged."""
+        """Note a command that was logged; the collector notes cuts."""
         if not isinstance(command, _UNTOLD):
             self._told[index] = command, self._reason(command)
-        if isinstance(command, commands.Cut):
-            self.collector.proposed(index, command)
-            self._cuts[index] = command.cuts
-        elif isinstance(command, commands.ChangeFaults):
+        if isinstance(command, commands.ChangeFaults):
             self.fault_recording.begun(index)
         elif isinstance(command, commands.AdmitNode):
             self._admitting[index] = command.node
@@ -201,7 +201,10 @@ class Leadership:
             self._registering[index] = command.node
             self._room.begun(index, command)
         elif isinstance(command, _OF_STREAM):
-            self._changing[index] = command.stream
+            # A client may name any number. There is no stream below 1, and who makes
+            # cuts takes none for one.
+            if command.stream > 0:
+                self._changing[index] = command.stream
         else:
             self._room.begun(index, command)
 
@@ -231,8 +234,8 @@ class Leadership:
     ) -> None:
         """Note a command that was applied."""
         refused = isinstance(result, Refused)
-        cuts = self._cuts.pop(entry.index, None)
-        if cuts is None:
+        logs = self.collector.settled(entry.index, refused=refused)
+        if logs is None:
             self._changing.pop(entry.index, None)
             self._placing.discard(entry.index)
             self._registering.pop(entry.index, None)
@@ -241,8 +244,9 @@ class Leadership:
             self._stirred = True
             self._admitted(repository, entry.index, raft)
             return
-        self.collector.settled(entry.index, refused=refused)
         if not refused:
+            known = repository.state.logs
+            cuts = tuple(known[log].history[-1] for log in logs)
             self._messages += self.publisher.applied(repository, cuts)
 
     def _admitted(self, repository: Repository, index: int, raft: RaftNode) -> None:
@@ -376,7 +380,7 @@ class Leadership:
         """
         for node, known in state.nodes.items():
             # One that is away is what it registered as: it says so when it is back.
-            report = self.collector.reports.get(node)
+            report = self.collector.node(node)
             said = known.features if report is None else report.features
             if not features & ~said:
                 continue

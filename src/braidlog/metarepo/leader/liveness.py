@@ -2,7 +2,8 @@
 
 A node is dead when it was silent for `failure_timeout`, or when its connection broke
 and it did not report again within `confirm_timeout`. A new leader, and one that was
-itself away, gives everybody `grace` to report first.
+itself away, gives everybody `grace` to report first. Once it has reported, a node that
+answers the leader of the Raft group need not report to be alive.
 
 *Invariants.* Silence is counted only while the leader was listening.
 """
@@ -59,6 +60,14 @@ class Liveness:
         """Note a sign of life."""
         self._heard[node] = now
         self._lost.pop(node, None)
+
+    def kept(self, node: int, now: float) -> None:
+        """Note any other message of a node that has reported.
+
+        It may be of a start that is over, so only a report brings a node back.
+        """
+        if node in self._heard:
+            self._heard[node] = now
 
     def lost(self, node: int, now: float) -> None:
         """Note that the connection to a node broke."""

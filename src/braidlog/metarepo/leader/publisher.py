@@ -85,11 +85,11 @@ class Publisher:
 
     def _refresh(self, repository: Repository) -> None:
         """Compute who has what, if that has changed."""
-        if self._revision == repository.revision:
-            return
-        self._revision = repository.revision
-        self._nodes, self._streams = {}, {}
         state = repository.state
+        if self._revision == state.revision:
+            return
+        self._revision = state.revision
+        self._nodes, self._streams = {}, {}
         self._features = shared_features(state)
         for stream in state.streams.values():
             self._nodes.setdefault(stream.log, set()).update(stream.replicas)
@@ -146,6 +146,8 @@ class Publisher:
         for log, version in quiet.items():
             if self._repeat_tail(report.node, state.logs[log], now):
                 behind.setdefault(log, version)
+        if not behind:
+            return
         cuts = [
             cut
             for log, version in behind.items()
@@ -229,7 +231,7 @@ class Publisher:
         state = repository.state
         mine = set(self._streams.get(node, ()))
         sent = self._dropped.setdefault(node, {})
-        reported = collector.reports[node].streams if node in collector.reports else {}
+        reported = collector.streams(node)
         for gone in sent.keys() - reported.keys():
             del sent[gone]
         for number, report in reported.items():

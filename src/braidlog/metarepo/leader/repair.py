@@ -283,11 +283,11 @@ class Repair:
             return False
         if node in stream.replicas or node in stream.learners:
             return False
-        known = self._survey.collector.reports.get(node)
+        known = self._survey.collector.node(node)
         if known is None or not known.full:
             # What it has of earlier is not known: it may be broken.
             return False
-        report = known.streams.get(stream.stream)
+        report = self._survey.report(node, stream)
         # What is broken there has to be gone first.
         return report is None or report.state not in BROKEN
 

@@ -61,7 +61,7 @@ class Survey:
 
     def start(self, node: int) -> int:
         """Return the incarnation that a node reports, 0 if it has said nothing."""
-        known = self.collector.reports.get(node)
+        known = self.collector.node(node)
         return known.incarnation if known is not None else 0
 
     def report(self, node: int, stream: StreamState) -> StreamReport | None:

@@ -39,7 +39,7 @@ def next_change(state: State, core: Core) -> Change | None:
 
 
 def _follows(core: Core, node: int) -> bool:
-    progress = core.progress.get(node)
+    progress = core.log.progress(node)
     return (
         progress is not None
         and progress.mode is Mode.REPLICATE

@@ -11,7 +11,7 @@ stream gets nothing but in the epoch that the cut was computed for.
 from __future__ import annotations
 
 from braidlog.errors import FencedError, InvalidArgumentError
-from braidlog.metarepo.machine.errors import check
+from braidlog.metarepo.machine.errors import fail
 from braidlog.metarepo.machine.logs import require_log
 from braidlog.metarepo.machine.state import (
     HISTORY_CUTS_MAX,
@@ -30,7 +30,8 @@ def cut(state: State, index: int, command: Cut) -> Committed:
     """Apply `Cut`."""
     if not command.cuts:
         raise InvalidArgumentError("an empty cut")
-    if len({each.log for each in command.cuts}) != len(command.cuts):
+    several = len(command.cuts) > 1
+    if several and len({each.log for each in command.cuts}) != len(command.cuts):
         raise InvalidArgumentError("a log is cut twice")
     for each in command.cuts:
         _require_cut(state, each)
@@ -86,7 +87,8 @@ def _commit(state: State, made: LogCut) -> None:
     log.history.append(made)
     if len(log.history) > HISTORY_CUTS_MAX:
         del log.history[: len(log.history) - HISTORY_CUTS_MAX]
-    check(log.history[0].version + len(log.history) - 1 == log.version, "cut is lost")
+    if log.history[0].version + len(log.history) - 1 != log.version:
+        fail("cut is lost")
 
 
 def _forget(log: LogState, version: int) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 from braidlog.errors import ClosedError
 
 
@@ -12,6 +14,15 @@ class RepositoryInvariantError(ClosedError):
     hint = "Keep the directory and report this; the other nodes go on"
 
 
+def fail(reason: str) -> NoReturn:
+    """Stop the node because an invariant is broken.
+
+    Raises:
+        RepositoryInvariantError: always.
+    """
+    raise RepositoryInvariantError(reason)
+
+
 def check(holds: bool, reason: str) -> None:
     """Stop the node if an invariant is broken.
 
@@ -19,4 +30,4 @@ def check(holds: bool, reason: str) -> None:
         RepositoryInvariantError: it does not hold.
     """
     if not holds:
-        raise RepositoryInvariantError(reason)
+        fail(reason)

@@ -30,7 +30,7 @@ from braidlog.metarepo.machine import (
     tables,
     views,
 )
-from braidlog.metarepo.machine.errors import RepositoryInvariantError, check
+from braidlog.metarepo.machine.errors import RepositoryInvariantError, fail
 from braidlog.metarepo.machine.state import (
     CALL_BYTES_MAX,
     CALLS_MAX,
@@ -106,18 +106,18 @@ class Repository:
         Raises:
             RepositoryInvariantError: the state is broken; nothing may follow.
         """
-        check(index > self.state.index, f"entry {index} behind {self.state.index}")
-        self.state.index = index
+        self.skip(index)
         try:
             call = commands.decode_call(data)
         except LogError as error:
             return Refused(error.code, error.message)
+        if not call.call:
+            return self._execute(index, call.command)
         known = self.result_of(call.call)
         if known is not None:
             return known
         result = self._execute(index, call.command)
-        if call.call:
-            self._remember(call.call, result)
+        self._remember(call.call, result)
         return result
 
     def result_of(self, call: bytes) -> Result | None:
@@ -146,7 +146,8 @@ class Repository:
 
     def skip(self, index: int) -> None:
         """Note an entry that is not for the state, such as one of the membership."""
-        check(index > self.state.index, f"entry {index} behind {self.state.index}")
+        if index <= self.state.index:
+            fail(f"entry {index} behind {self.state.index}")
         self.state.index = index
 
     # --- snapshots

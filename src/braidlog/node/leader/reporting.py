@@ -1,12 +1,17 @@
 """Says what this node holds, to those who may decide what is committed.
 
-What became durable goes to the leader of the repository at once; everything, which is
-also the sign of life, goes to everybody who may lead each `heartbeat_ms`.
+*Theory of operation.* What became durable goes to the leader of the repository at once.
+Everything goes to everybody who may lead each `heartbeat_ms`, and is the sign of life.
+A member that answers the leader in its Raft group gives another one by that. It says
+everything each `heartbeat_ms` as long as there is news, and for a while after it, for
+what is sent may be lost; then seldom. News are another leader, other metadata, a
+connection that came or went, and whatever is said.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final, TypeAlias
 
 from braidlog.node.config import NodeConfig
 from braidlog.node.peers.links import Peers
@@ -18,6 +23,14 @@ from braidlog.wire.messages import (
     Report,
     StreamReport,
 )
+
+REPEATS: Final = 10
+"""How often the same is said each `heartbeat_ms`."""
+SELDOM: Final = 10
+"""Between two reports of a node that has no news, in `heartbeat_ms`."""
+_HAIR_S: Final = 0.001
+
+_Standing: TypeAlias = tuple[object, int, int, int] | None
 
 
 class Reporting:
@@ -43,7 +56,8 @@ class Reporting:
         """
         self._syncs = syncs
         self._node = config.node.id
-        self._heartbeat_s = config.timing.heartbeat_ms / 1000
+        # A tick may come a hair early, and the next one would be late.
+        self._heartbeat_s = config.timing.heartbeat_ms / 1000 - _HAIR_S
         self._incarnation = incarnation
         self._route = route
         self._peers = peers
@@ -51,13 +65,44 @@ class Reporting:
         self._says = says
         self._features = features
         self._number = 0
-        self._told_at = 0.0
+        self._looked_at = self._told_at = 0.0
+        self._left = REPEATS
+        self._said: tuple[object, ...] = ()
+        self.standing: _Standing = None
+        """Who led, and in which term, when that was looked at last."""
 
     def tick(self, now: float) -> None:
         """Let time pass, in seconds."""
-        if now - self._told_at >= self._heartbeat_s:
-            self._told_at = now
-            self._tell_all(now)
+        if now - self._looked_at < self._heartbeat_s:
+            return
+        self._looked_at = now
+        streams, syncs, recorded = self._stored(), self._syncs(), self._says()
+        said = streams, syncs, recorded
+        member = self._route.member
+        if said != self._said or member is None or not member.is_kept():
+            self._said = said
+            self.again()
+        if self._left:
+            self._left -= 1
+        elif now - self._told_at < SELDOM * self._heartbeat_s:
+            if member is not None:
+                # A leader answers nobody, and so hears nothing of itself.
+                member.group.kept(self._node, now)
+            return
+        self._told_at = now
+        self._tell_all(streams, recorded, now)
+
+    def again(self) -> None:
+        """Say everything with the next heartbeats: it may have been lost."""
+        self._left = REPEATS
+
+    def led(self, now: float) -> None:
+        """Say everything at once: somebody else leads, or in another term."""
+        member = self._route.member
+        self.standing = member.group.standing if member is not None else None
+        self._looked_at = 0.0
+        self.again()
+        self.tick(now)
 
     def durable(self, streams: tuple[StreamReport, ...], now: float) -> None:
         """Tell the leader what became durable."""
@@ -75,13 +120,15 @@ class Reporting:
         for listener in self._listeners():
             self._peers.send(listener, said)
 
-    def _tell_all(self, now: float) -> None:
-        report = self._make(self._stored(), full=True)
+    def _tell_all(
+        self, streams: tuple[StreamReport, ...], said: Recorded | None, now: float
+    ) -> None:
+        report = self._make(streams, full=True)
         if self._route.member is not None:
             self._route.member.report(report, now)
         for listener in self._listeners():
             self._peers.send(listener, report)
-        if (said := self._says()) is not None:
+        if said is not None:
             self.recorded(said)
 
     def _listeners(self) -> tuple[int, ...]:

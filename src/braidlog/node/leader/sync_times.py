@@ -1,15 +1,18 @@
-"""How long the syncs of this node take, for its reports: now, and usually.
+"""How long the syncs of this node take, for its metrics and its reports.
 
-*Theory of operation.* Measured is the time from the end of a turn whose writes somebody
-waits for until they are durable, one turn at a time. What is said is what three of four
-of them took at least: a copy of many records takes long on any disk, a slow disk takes
-long for everything. What is usual is kept over all windows in which there was a sync.
-While the last ones were slower than usual the node writes a little now and then that
-nobody asked for, or one that has nothing to do could never show that it is fast again.
+*Theory of operation.* Measured is the time from the end of a turn that wrote until that
+is durable. Metrics count every turn. Reports say how long syncs take now, and usually:
+of turns whose writes somebody waits for, one at a time. What is said is what three of
+four of them took at least: a copy of many records takes long on any disk, a slow disk
+takes long for everything. What is usual is kept over all windows in which there was a
+sync. While the last ones were slower than usual the node writes a little now and then
+that nobody asked for, or one that has nothing to do could never show that it is fast
+again.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import Final
 
@@ -23,20 +26,30 @@ _SLOWER: Final = 1.2
 """Times what is usual: from there on the node has something to show. The leader asks
 for less than 1.5 times what is usual on most nodes."""
 _SAMPLES_MAX: Final = 256
+_TURNS_MAX: Final = 1024
+"""Turns that wait for a sync. Later ones are not counted: they are as late."""
 
 
 class SyncTimes:
     """Measures, by a clock in seconds that goes on within a turn of the loop."""
 
     def __init__(
-        self, probe: Callable[[], None], least: float, clock: Callable[[], float]
+        self,
+        probe: Callable[[], None],
+        least: float,
+        clock: Callable[[], float],
+        observe: Callable[[float], None] = lambda _: None,
     ) -> None:
-        """Begin with nothing measured; `probe` writes a little.
+        """Begin with nothing measured; `probe` writes a little, `observe` counts.
 
         Syncs that take less than ``least`` are never slow; 0: nobody is.
         """
         self._clock = clock
-        self._hurries = 0
+        self._observe = observe
+        self._turns: deque[tuple[int, float]] = deque()
+        self.written = 0
+        """How far was written at the last turn."""
+        self._hurried = 0
         self._probe = probe
         self._least = least
         self._usual = Usual()
@@ -51,18 +64,27 @@ class SyncTimes:
         usual = self._usual.seconds
         return round(self._last * 1e6), max(1, round(usual * 1e6)) if usual else 0
 
-    def wrote(self, ticket: int, hurries: int) -> None:
-        """Note at the end of a turn how far was written.
+    def wrote(self, ticket: int, hurried: int) -> None:
+        """Note at the end of a turn that wrote how far that was.
 
-        ``hurries`` counts the writes for whose sync somebody waits.
+        ``hurried`` rises with the writes for whose sync somebody waits.
         """
-        if hurries != self._hurries:
-            self._hurries = hurries
+        self.written = ticket
+        now = self._clock()
+        if len(self._turns) < _TURNS_MAX:
+            self._turns.append((ticket, now))
+        if hurried != self._hurried:
+            self._hurried = hurried
             if self._waiting is None:
-                self._waiting = ticket, self._clock()
+                self._waiting = ticket, now
 
     def synced(self, durable: int) -> None:
         """Note how far all is durable."""
+        turns = self._turns
+        if turns and turns[0][0] <= durable:
+            now = self._clock()
+            while turns and turns[0][0] <= durable:
+                self._observe(now - turns.popleft()[1])
         if self._waiting is not None and self._waiting[0] <= durable:
             if len(self._samples) < _SAMPLES_MAX:
                 self._samples.append(self._clock() - self._waiting[1])

@@ -6,9 +6,7 @@ wrote, a cut of many streams. So a record costs nothing, however small it is.
 
 from __future__ import annotations
 
-import time
 from bisect import bisect_left
-from collections import deque
 from typing import Final
 
 BOUNDS_S: Final = (
@@ -16,10 +14,6 @@ BOUNDS_S: Final = (
     1.0, 2.5, 5.0, 10.0, 30.0,
 )  # fmt: skip
 """From a sync of a fast device to the time after which clients give up."""
-
-
-_TURNS_MAX: Final = 1024
-"""Turns that wait for a sync. Later ones are not measured: they are as late."""
 
 
 class Histogram:
@@ -49,34 +43,6 @@ class Histogram:
             total += count
             found.append((str(bound), float(total)))
         return found
-
-
-class Durable:
-    """Measures how long what a turn wrote waits until it is durable.
-
-    It is told how far was written and how far is durable, as the store counts it.
-    """
-
-    def __init__(self, histogram: Histogram) -> None:
-        """Begin with nothing that waits."""
-        self._histogram = histogram
-        self._waiting: deque[tuple[int, float]] = deque()
-        self._written = 0
-
-    def wrote(self, ticket: int) -> None:
-        """Note at the end of a turn how far was written."""
-        if ticket > self._written and len(self._waiting) < _TURNS_MAX:
-            self._written = ticket
-            self._waiting.append((ticket, time.monotonic()))
-
-    def synced(self, durable: int) -> None:
-        """Note how far all is durable."""
-        waiting = self._waiting
-        if not waiting or waiting[0][0] > durable:
-            return
-        now = time.monotonic()
-        while waiting and waiting[0][0] <= durable:
-            self._histogram.observe(now - waiting.popleft()[1])
 
 
 class Latencies:

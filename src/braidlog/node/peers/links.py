@@ -32,13 +32,12 @@ from braidlog.node.metrics.status import PeerStatus
 from braidlog.serving.log_once import Connections
 from braidlog.serving.security import channel_of
 from braidlog.serving.settings import host_and_port
-from braidlog.serving.transport import Outbox, Wire
+from braidlog.serving.transport import Outbox, Takers, Wire
 from braidlog.wire.client import ClientConnection
 from braidlog.wire.events import (
     Answered,
     Closing,
     Connected,
-    Event,
     FailedRequest,
     Received,
     Refused,
@@ -92,7 +91,7 @@ class _Link(Wire):
             hello = proving(hello, token, secrets.token_bytes(NONCE_BYTES))
             self._secret = Secret(token, peer.node)
         connection = ClientConnection(hello, settings.frame_bytes_max, self._secret)
-        super().__init__(connection, peer.outbox)
+        super().__init__(connection, peer.outbox, peer.takers, peer.node)
         self._peer = peer
         self._asked: dict[int, Answer] = {}
         self._refused = False
@@ -120,34 +119,30 @@ class _Link(Wire):
             )
             return
         self._asked[number] = answer
-        self.flush_soon()
+        self.outbox.add(self)
 
-    def took(self, event: Event) -> None:
-        if isinstance(event, Connected):
-            self.settled.set()
-            self.identity = event.welcome.identity, event.welcome.bound
-            if self._peer.knows(*self.identity):
-                self._peer.opened(self)
-            else:
-                self.connection.goodbye(
-                    "the directory at this address is not the one known for this node "
-                    "id"
-                )
-        elif isinstance(event, Received):
-            self._peer.received(event)
-        elif isinstance(event, Answered):
-            self._asked.pop(event.request)(event.message, event.payload)
-        elif isinstance(event, FailedRequest):
-            self._asked.pop(event.request)(event.error, _NOTHING)
-        elif isinstance(event, Refused | Closing):
-            self._ended(event)
+    def connected(self, event: Connected) -> None:
+        self.settled.set()
+        self.identity = event.welcome.identity, event.welcome.bound
+        if self._peer.knows(*self.identity):
+            self._peer.opened(self)
+        else:
+            self.connection.goodbye(
+                "the directory at this address is not the one known for this node id"
+            )
 
-    def _ended(self, event: Refused | Closing) -> None:
-        if isinstance(event, Closing):
-            # Behind a refusal it says the same again; nothing, if this side ended it.
-            if event.reason and not self._refused:
-                self._peer.fails(event.reason)
-            return
+    def answered(self, event: Answered) -> None:
+        self._asked.pop(event.request)(event.message, event.payload)
+
+    def failed(self, event: FailedRequest) -> None:
+        self._asked.pop(event.request)(event.error, _NOTHING)
+
+    def closing(self, event: Closing) -> None:
+        # Behind a refusal it says the same again; nothing, if this side ended it.
+        if event.reason and not self._refused:
+            self._peer.fails(event.reason)
+
+    def refused(self, event: Refused) -> None:
         self._refused = True
         if isinstance(event.error, NodeIdentityError):
             self._peer.refused(event.error)
@@ -181,8 +176,9 @@ class _Peer:
         self.address = address
         self.settings = peers.settings
         self.outbox = peers.outbox
+        self.takers = peers.takers
         self._peers = peers
-        self._link: _Link | None = None
+        self.link: _Link | None = None
         self._waiting: deque[tuple[Message, Sequence[Part]]] = deque()
         self._waiting_bytes = 0
         self._retry_s = _RETRY_MIN_S
@@ -192,49 +188,32 @@ class _Peer:
 
     @property
     def connected(self) -> bool:
-        return self._link is not None
+        return self.link is not None
 
-    def send(self, message: Message, payload: Sequence[Part]) -> bool:
-        size = sum(map(len, payload))
-        link = self._link
-        if link is not None:
-            # What is larger than the bound by itself goes alone: it would never go.
-            waiting = link.unsent_bytes
-            if waiting and waiting + size > self.settings.unsent_bytes_max:
-                self._peers.dropped += 1
-                return False
-            if link.connection.writable:
-                link.connection.send(message, payload)
-                link.flush_soon()
-            return True
-        self._connect()
-        over = self._waiting_bytes + size > self.settings.unsent_bytes_max
-        if self._waiting and over:
-            self._peers.dropped += 1
-            return False
+    def keep(self, message: Message, payload: Sequence[Part], size: int) -> None:
+        """Keep a message until there is a link."""
         self._waiting.append((message, payload))
         self._waiting_bytes += size + _MESSAGE_COST
-        return True
 
     def request(
         self, message: Message, payload: Sequence[Buffer], answer: Answer
     ) -> None:
-        link = self._link
+        link = self.link
         if link is None or not link.connection.writable:
-            self._connect()
+            self.connect()
             msg = f"this node is not connected to node {self.node} yet"
             answer(NotReadyError(msg), _NOTHING)
             return
         link.request(message, payload, answer)
 
     def waiting_bytes(self) -> int:
-        link = self._link
-        return self._waiting_bytes if link is None else link.unsent_bytes
+        link = self.link
+        return self._waiting_bytes if link is None else link.unsent_bytes()
 
     def has_room(self) -> bool:
         return 2 * self.waiting_bytes() <= self.settings.unsent_bytes_max
 
-    def _connect(self) -> None:
+    def connect(self) -> None:
         if self._attempt is None and not self._peers.closing:
             self._attempt = asyncio.get_running_loop().create_task(self._try())
 
@@ -277,10 +256,9 @@ class _Peer:
         self._retry_s = min(2 * self._retry_s, _RETRY_MAX_S)
 
     def heard(self) -> None:
-        """Connect now if there is no link: the other node lives, it has just spoken."""
-        if self._link is None:
-            self._spoke.set()
-            self._connect()
+        """Connect now: there is no link, and the other node has just spoken."""
+        self._spoke.set()
+        self.connect()
 
     def knows(self, identity: bytes, bound: int) -> bool:
         return self._peers.holds(self.node, identity, bound)
@@ -300,14 +278,14 @@ class _Peer:
 
     def recheck(self, vacant: Collection[int]) -> None:
         """Close the link if the other node is not who it is known to be any more."""
-        if self._link is None and self.node in vacant:
+        if self.link is None and self.node in vacant:
             # What waits is for a directory that is no more.
             self._forget()
-        if self._link is not None and not self.knows(*self._link.identity):
-            self._link.abort()
+        if self.link is not None and not self.knows(*self.link.identity):
+            self.link.abort()
 
     def opened(self, link: _Link) -> None:
-        self._link, self._attempt = link, None
+        self.link, self._attempt = link, None
         self._retry_s = _RETRY_MIN_S
         self._peers.complaints.works(self.name)
         for message, payload in self._waiting:
@@ -317,8 +295,8 @@ class _Peer:
 
     def closed(self, link: _Link) -> None:
         self._attempt = None
-        if self._link is link:
-            self._link = None
+        if self.link is link:
+            self.link = None
         # Also one that never opened: a refused handshake must not be tried in a rush.
         if not self._peers.closing:
             self._attempt = asyncio.get_running_loop().create_task(self._rest())
@@ -328,10 +306,7 @@ class _Peer:
         await self._pause()
         self._attempt = None
         if self._spoke.is_set():
-            self._connect()
-
-    def received(self, event: Received) -> None:
-        self._peers.on_message(self.node, event)
+            self.connect()
 
     def _forget(self) -> None:
         self._waiting.clear()
@@ -340,9 +315,9 @@ class _Peer:
     def close(self) -> None:
         if self._attempt is not None:
             self._attempt.cancel()
-        if self._link is not None:
-            self._link.connection.goodbye("the node is shutting down")
-            self._link.flush()
+        if self.link is not None:
+            self.link.connection.goodbye("the node is shutting down")
+            self.link.flush()
 
 
 def _reason(error: Exception) -> object:
@@ -380,7 +355,7 @@ class Peers:
         settings: LinkSettings,
         *,
         seed: int,
-        on_message: Callable[[int, Received], None],
+        on_message: Callable[[Wire, Received], None],
         on_connected: Callable[[int], None],
         on_lost: Callable[[int], None],
         outbox: Outbox,
@@ -398,40 +373,47 @@ class Peers:
         self.outbox = outbox
         self.complaints = Connections(_log)
         self.random = random.Random(seed)
-        self.on_message = on_message
         self.on_connected = on_connected
         self.on_lost = on_lost
         self.on_refused = on_refused
         self.holds = holds
         self.bound = bound
         self.closing = False
+        self.takers: Takers = {
+            Received: on_message,
+            Connected: _Link.connected,
+            Answered: _Link.answered,
+            FailedRequest: _Link.failed,
+            Refused: _Link.refused,
+            Closing: _Link.closing,
+        }
         self.dropped = 0
         """Messages that were not sent because too much waits."""
-        self._peers: dict[int, _Peer] = {}
+        self.known: dict[int, _Peer] = {}
 
     def know(self, addresses: Mapping[int, str]) -> None:
         """Learn where nodes are; one that moved is connected to anew."""
         for node, address in addresses.items():
-            if node in self._peers and self._peers[node].address == address:
+            if node in self.known and self.known[node].address == address:
                 continue
-            if node in self._peers:
-                self._peers.pop(node).close()
-            self._peers[node] = _Peer(node, address, self)
+            if node in self.known:
+                self.known.pop(node).close()
+            self.known[node] = _Peer(node, address, self)
 
     def forget(self, node: int) -> None:
         """Close the link to a node that was removed."""
-        if node in self._peers:
-            self._peers.pop(node).close()
+        if node in self.known:
+            self.known.pop(node).close()
 
     @property
     def nodes(self) -> tuple[int, ...]:
         """Return the nodes that are known."""
-        return tuple(self._peers)
+        return tuple(self.known)
 
     def heard(self, node: int) -> bool:
         """Note that a node has spoken: a link to it can be made, if it is known."""
-        peer = self._peers.get(node)
-        if peer is not None:
+        peer = self.known.get(node)
+        if peer is not None and peer.link is None:
             peer.heard()
         return peer is not None
 
@@ -441,12 +423,12 @@ class Peers:
         What waits for the `vacant`, whose directories were given up, is not for those
         that come next.
         """
-        for peer in self._peers.values():
+        for peer in self.known.values():
             peer.recheck(vacant)
 
     def is_connected(self, node: int) -> bool:
         """Tell whether there is a link."""
-        return node in self._peers and self._peers[node].connected
+        return node in self.known and self.known[node].connected
 
     def send(self, node: int, message: Message, payload: Sequence[Part] = ()) -> bool:
         """Send a message, or lose it.
@@ -454,22 +436,36 @@ class Peers:
         Returns False if it is lost because too much waits: unlike a link that broke and
         is made again, nothing else shows that.
         """
-        peer = self._peers.get(node)
+        peer = self.known.get(node)
         if peer is None:
             return True
-        try:
-            return peer.send(message, payload)
-        except LogError:
-            _log.exception("a message to node %d could not be sent", node)
-            return True
+        size, link = sum(map(len, payload)) if payload else 0, peer.link
+        if link is None:
+            peer.connect()
+            waiting = peer.waiting_bytes()
+        else:
+            waiting = link.unsent_bytes()
+        # What is larger than the bound by itself goes alone: it would never go.
+        if waiting and waiting + size > self.settings.unsent_bytes_max:
+            self.dropped += 1
+            return False
+        if link is None:
+            peer.keep(message, payload, size)
+        elif link.connection.writable:
+            try:
+                link.connection.send(message, payload)
+                self.outbox.add(link)
+            except LogError:
+                _log.exception("a message to node %d could not be sent", node)
+        return True
 
     def has_room(self, node: int) -> bool:
         """Tell whether half of what may wait for a node is free."""
-        return node not in self._peers or self._peers[node].has_room()
+        return node not in self.known or self.known[node].has_room()
 
     def links(self) -> Iterator[PeerStatus]:
         """Return how the links to the others are."""
-        for peer in self._peers.values():
+        for peer in self.known.values():
             yield PeerStatus(
                 node=peer.node,
                 connected=peer.connected,
@@ -488,7 +484,7 @@ class Peers:
         answer: Answer,
     ) -> None:
         """Ask another node; `answer` is called once, maybe at once, with a failure."""
-        peer = self._peers.get(node)
+        peer = self.known.get(node)
         if peer is None:
             answer(
                 NotReadyError(f"this node knows no address of node {node}"), _NOTHING
@@ -502,5 +498,5 @@ class Peers:
     def close(self) -> None:
         """Say goodbye to everybody."""
         self.closing = True
-        for peer in self._peers.values():
+        for peer in self.known.values():
             peer.close()

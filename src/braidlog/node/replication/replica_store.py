@@ -33,6 +33,7 @@ class ReplicaStore:
         self.number = number
         self._node = node
         self._log = node.open(f"{STREAM_PREFIX}{number}")
+        self.ticket = node.ticket
 
     @classmethod
     def create(cls, node: NodeStore, number: int, options: bytes = b"") -> ReplicaStore:
@@ -147,7 +148,3 @@ class ReplicaStore:
     def view(self) -> LogView:
         """Return what a local reader sees: committed and durable records, by LLSN."""
         return self._node.view(self._log.name)
-
-    def ticket(self) -> int:
-        """Return a number: all calls so far are durable once that much is synced."""
-        return self._log.native.ticket()

@@ -22,14 +22,17 @@ class ReplicaTrouble:
     def __init__(self, replica: Replica) -> None:
         """Begin with nothing told."""
         self._replica = replica
+        self.seen: tuple[str, str, LogError | None] = ("", "", None)
+        """What was looked at last."""
         self._defect = ""
         self._refuses = False
         self._cramped = False
 
-    def look(self, stream: int) -> None:
-        """Log what changed since the last look."""
+    def look(self, stream: int, trouble: tuple[str, str, LogError | None]) -> None:
+        """Log what changed since the last look; `trouble` is that of its effects."""
         told = {"stream": stream}
-        if (defect := self._replica.defect) != self._defect:
+        self.seen = defect, room, refused = trouble
+        if defect != self._defect:
             self._defect = defect
             damage = {"event": "replica_damaged", "reason": defect, **told}
             whose = (
@@ -39,12 +42,10 @@ class ReplicaTrouble:
             )
             msg = "the replica of stream %d is damaged, %s: %s"
             _log.error(msg, stream, whose, defect, extra=damage)
-        room = self._replica.lacks_room
         if room and not self._cramped:
             msg = "the replica of stream %d waits for disk space: %s"
             _log.error(msg, stream, room, extra=told)
         self._cramped = bool(room)
-        refused = self._replica.refused
         if (refused is not None) == self._refuses:
             return
         self._refuses = refused is not None

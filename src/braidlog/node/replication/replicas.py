@@ -208,14 +208,14 @@ class Replicas:
 
     # --- what peers say
 
-    def replicate(self, message: Replicate, payload: memoryview) -> None:
+    def replicate(self, _: int, message: Replicate, payload: memoryview) -> None:
         """Take batches of a primary."""
         hosted = self._hosted.get(message.stream)
         if hosted is not None:
             hosted.replica.replicate(message, split(payload, message.sizes))
             self._touch(message.stream)
 
-    def fetch(self, node: int, message: Fetch) -> None:
+    def fetch(self, node: int, message: Fetch, _: memoryview) -> None:
         """Answer a replica that lacks something."""
         hosted = self._hosted.get(message.stream)
         if hosted is not None:
@@ -316,7 +316,8 @@ class Replicas:
             hosted = self._hosted.get(stream)
             if hosted is None:
                 continue
-            if not self._remember(stream, hosted):
+            known = hosted.config is hosted.remembered
+            if not known and not self._remember(stream, hosted):
                 waiting.append(stream)
                 continue
             report = self._carry_out(stream, hosted, now)
@@ -329,8 +330,9 @@ class Replicas:
         self, stream: int, hosted: _Hosted, now: float = 0.0
     ) -> StreamReport | None:
         effects = hosted.replica.effects()
-        hosted.trouble.look(stream)
-        if not hosted.replica.unsynced:
+        if effects.trouble != hosted.trouble.seen:
+            hosted.trouble.look(stream, effects.trouble)
+        if not effects.unsynced:
             self._unsynced.pop(stream, None)
         for node, message, batches in effects.messages:
             self._peers.send(node, message, batches)
@@ -377,7 +379,7 @@ class Replicas:
         it, which False says, nothing of what the replica asks for may be done yet.
         """
         config, replica = hosted.config, hosted.replica
-        if config is None or config is hosted.remembered:
+        if config is None:
             return True
         entered = replica.state in _ENTERED and replica.report().epoch == config.epoch
         if not entered or self._node not in config.replicas:

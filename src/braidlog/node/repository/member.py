@@ -25,6 +25,7 @@ from braidlog.store.node_store import NodeStore
 from braidlog.wire.messages import (
     Commit,
     Configure,
+    Feature,
     GetMetadata,
     Message,
     Metadata,
@@ -106,6 +107,20 @@ class RepositoryMember:
         """Return the node that leads, 0 if none is known."""
         return self.group.leader
 
+    def is_kept(self) -> bool:
+        """Tell whether what it answers in the group keeps this node alive.
+
+        That is so while a leader is heard that knows of it.
+        """
+        core = self.group.raft.core
+        known = self.group.repository.state.nodes.get(core.leader)
+        settings = self.group.settings
+        answers_s = 2 * HEARTBEAT_TICKS * settings.tick
+        rare = answers_s > settings.liveness.failure_timeout
+        if known is None or rare or not known.features & Feature.LIFE_SIGNS:
+            return False
+        return core.role is Role.LEADER or core.elapsed <= 2 * HEARTBEAT_TICKS
+
     def leads_now(self) -> tuple[int, int]:
         """Return the node that leads, 0 if none is known, and the term."""
         return self.group.leader, self.group.raft.core.term
@@ -114,11 +129,6 @@ class RepositoryMember:
     def lacks_room(self) -> bool:
         """Whether the metadata waits for room on the disk of this node."""
         return self._writes.lacks_room
-
-    @property
-    def stirred(self) -> bool:
-        """Whether something may follow from what came in since the last `flush`."""
-        return self.group.stirred
 
     @property
     def version(self) -> tuple[int, int]:
@@ -157,7 +167,7 @@ class RepositoryMember:
             if node != self._node and self._peers.is_connected(node)
         ]
         if core.role is Role.LEADER and able:
-            best = max(able, key=lambda node: core.progress[node].match)
+            best = max(able, key=core.log.matched)
             self.group.transfer(best)
 
     def report(self, report: Report, now: float) -> None:
@@ -182,26 +192,31 @@ class RepositoryMember:
 
     def flush(self) -> bool:
         """Do what the group asks for; tell whether more may follow from it here."""
-        self._tell_again()
-        if not self.group.stirred and not self.lacks_room:
+        if self._untold:
+            self._tell_again()
+        if not self.group.stirred and not self._writes.lacks_room:
             return False
         effects = self.group.effects()
-        self._measure()
+        if self.group.leadership is not None or self._cuts:
+            self._measure()
         for event in effects.events:
             tell(_log, self._node, event)
-        self._complain()
+        if self.group.unfolded_bytes != self._complained:
+            self._complain()
         back = bool(effects.answers or effects.committed)
         own: list[Message] = []
         for each in effects.messages:
-            if each.node == self._node:
-                own.append(each.message)
-            else:
-                self._send(each.node, each.message, each.payload)
+            node, message, data = each.node, each.message, each.payload
+            if node == self._node:
+                own.append(message)
+            elif not self._peers.send(node, message, (data,) if data else ()):
+                self._lost(node, message)
         # The others work while this node writes and applies.
         if effects.writes or own:
             self._peers.flush()
-        self._writes.put(effects.writes)
-        if self.lacks_room:
+        if effects.writes or self._writes.lacks_room:
+            self._writes.put(effects.writes)
+        if self._writes.lacks_room:
             # A leader applies only what it has stored: the others need another one.
             self.hand_over()
         for message in own:
@@ -228,11 +243,10 @@ class RepositoryMember:
         for index in flying:
             self._cuts.setdefault(index, now)
 
-    def _send(self, node: int, message: Message, payload: bytes) -> None:
-        sent = self._peers.send(node, message, (payload,) if payload else ())
+    def _lost(self, node: int, message: Message) -> None:
         # Reports show what is missing of epochs and records, but neither trims and
         # options nor the last cuts that gave nothing to a stream.
-        if not sent and isinstance(message, Configure | Commit):
+        if isinstance(message, Configure | Commit):
             self._untold.add(node)
 
     def _tell_again(self) -> None:
@@ -242,7 +256,7 @@ class RepositoryMember:
 
     def _complain(self) -> None:
         size = self.group.unfolded_bytes
-        if size and size != self._complained:
+        if size:
             limit = self.group.settings.state_bytes_max
             msg = (
                 "the metadata of the cluster has %d bytes but at most %d can be "

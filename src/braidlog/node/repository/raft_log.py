@@ -168,7 +168,7 @@ class GroupLog:
 
     def _append(self, entries: tuple[Entry, ...]) -> None:
         first = entries[0].index
-        batches = [_encode(batch) for batch in _batches(entries, self._batch_bytes)]
+        batches = _batches(entries, self._batch_bytes)
         _, folded, following = self._numbers()
         check(folded <= first <= following, f"entry {first} is not in the log")
         if first < following:
@@ -190,22 +190,22 @@ def hard_name(group: int) -> str:
     return f"{GROUP_PREFIX}{group}.hard"
 
 
-def _batches(entries: Iterable[Entry], bytes_max: int) -> Iterator[list[Entry]]:
-    batch: list[Entry] = []
+def _batches(entries: Iterable[Entry], bytes_max: int) -> list[bytes]:
+    """Encode entries: as many in a batch as fit, and one at least."""
+    batches: list[bytes] = []
+    values: list[bytes] = []
+    keys: list[bytes] = []
     size = 0
     for entry in entries:
-        if batch and size + entry.size > bytes_max:
-            yield batch
-            batch, size = [], 0
-        batch.append(entry)
-        size += entry.size
-    yield batch
-
-
-def _encode(entries: list[Entry]) -> bytes:
-    values = [entry.data for entry in entries]
-    keys = [_KEY.pack(entry.kind, entry.term) for entry in entries]
-    return _native.encode_batch(values, keys, timestamps=0)
+        counts = entry.size
+        if values and size + counts > bytes_max:
+            batches.append(_native.encode_batch(values, keys, timestamps=0))
+            values, keys, size = [], [], 0
+        values.append(entry.data)
+        keys.append(_KEY.pack(entry.kind, entry.term))
+        size += counts
+    batches.append(_native.encode_batch(values, keys, timestamps=0))
+    return batches
 
 
 def entries_of(index: int, data: bytes) -> Iterator[Entry]:

@@ -19,11 +19,29 @@ class RepositoryRoute:
         self.leader_heard = 0
         """Who last told this node what was decided."""
         self._peers = peers
+        self.seen = 0
+        """Revision that all who wait for news were told of."""
 
     @property
     def leader(self) -> int:
         """Return the leader of the repository, 0 if none is known."""
         return self.member.leader if self.member is not None else self.leader_heard
+
+    @property
+    def revision(self) -> int:
+        """Return the last entry that changed more than a cut does, as known here."""
+        if self.member is not None:
+            return self.member.group.repository.revision
+        known = self.directory.metadata
+        return known.index if known is not None else 0
+
+    def has_news(self) -> bool:
+        """Tell whether the revision is another one than all were told of."""
+        member = self.member
+        # At the end of each turn: the way through properties would be two calls more.
+        state = None if member is None else member.group.repository.state
+        revision = self.revision if state is None else state.revision
+        return revision != self.seen
 
     @property
     def way_to_leader(self) -> int:

@@ -84,8 +84,6 @@ class Answers:
         self._loop = loop
         self._full = full
         self._polls: Polls[Request] = Polls()
-        self._told = 0
-        """Revision that the polls were told."""
         self._ready: deque[tuple[Request, bytes | LogError | None]] = deque()
         """Those that are told next, and what; None: what is known then."""
         self._encoded: tuple[tuple[int, ...], float, bytes] = (), 0.0, b""
@@ -139,7 +137,7 @@ class Answers:
             self._polls.drop(lambda who: isinstance(who, tuple) and who[0] is session)
 
     def _wait(self, request: Request, message: GetMetadata, now: float) -> None:
-        revision = self._revision
+        revision = self._route.revision
         if not revision and self._route.member is None:
             raise NotReadyError(
                 "no voter of the metadata repository has answered this node yet"
@@ -162,19 +160,9 @@ class Answers:
 
     # --- news
 
-    @property
-    def _revision(self) -> int:
-        member = self._route.member
-        if member is not None:
-            return member.group.repository.revision
-        known = self._route.directory.metadata
-        return known.index if known is not None else 0
-
     def look(self) -> None:
-        """Look for news; asked at the end of each turn, so kept cheap."""
-        if self._told != self._revision:
-            self._told = self._revision
-            self._tell(self._polls.news(self._told))
+        """Tell polls what is newer than what they know."""
+        self._tell(self._polls.news(self._route.revision))
 
     def tick(self, now: float) -> None:
         """Let time pass."""

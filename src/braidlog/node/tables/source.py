@@ -47,9 +47,19 @@ class Pins:
         worker: Worker,
         first: int,
         connections: Callable[[], int],
+        is_gone: Callable[[Hashable], bool],
     ) -> None:
-        """Begin with none; numbers begin at ``first``, so that none comes twice."""
+        """Begin with none; numbers begin at ``first``, so that none comes twice.
+
+        Args:
+            settings: how many there may be, and for how long.
+            worker: reads the files.
+            first: the number before that of the first pin.
+            connections: how many connections the node has.
+            is_gone: says of the owner of a pin whether its connection has ended.
+        """
         self._settings = settings
+        self._is_gone = is_gone
         self._connections = connections
         self._worker = worker
         self._next = first
@@ -124,8 +134,21 @@ class Pins:
                 pin.pinned.release()
         return RunPart(message.offset), data
 
-    def unpin(self, number: int) -> None:
-        """Let go of a pin; nothing happens if it has ended."""
+    def let_go(self, number: int, owner: Hashable) -> None:
+        """Let go of a pin for a connection; nothing happens if it has ended.
+
+        Raises:
+            InvalidArgumentError: another connection pinned it, and still copies.
+        """
+        pin = self._pins.get(number)
+        if pin is None:
+            return
+        # Who was cut off goes on over a new connection, and lets go there.
+        if pin.owner is not owner and not self._is_gone(pin.owner):
+            raise InvalidArgumentError(f"another connection pinned version {number}")
+        self._unpin(number)
+
+    def _unpin(self, number: int) -> None:
         pin = self._pins.pop(number, None)
         if pin is not None and not pin.readers:
             pin.pinned.release()
@@ -133,9 +156,9 @@ class Pins:
     def tick(self, now: float) -> None:
         """Let go of those that nobody has asked for."""
         for number in [n for n, pin in self._pins.items() if now >= pin.ends]:
-            self.unpin(number)
+            self._unpin(number)
 
     def drop(self, table: bytes) -> None:
         """Let go of those of a table that is closed."""
         for number in [n for n, pin in self._pins.items() if pin.table == table]:
-            self.unpin(number)
+            self._unpin(number)

@@ -149,7 +149,7 @@ class Tables:
         self._waiters = Waiters(settings, connections)
         self._leases = Leases(settings, connections, _is_gone)
         self._connections = connections
-        self._pins = Pins(settings, work.slow, first_pin, connections)
+        self._pins = Pins(settings, work.slow, first_pin, connections, _is_gone)
         self._checks = Checks(settings, work.slow)
         self._hosts = Hosts(
             HostParts(
@@ -177,9 +177,8 @@ class Tables:
     # --- life
 
     def look(self) -> None:
-        """Look for decisions; asked at the end of each turn, so kept cheap."""
-        if self._view.has_news():
-            self._view.look()
+        """Take the decisions that came."""
+        self._view.look()
 
     def tick(self, now: float) -> None:
         """Let time pass."""
@@ -248,7 +247,7 @@ class Tables:
             self._leases.release(message.table, message.position, holder)
             request.answer(Rows(message.position, (), ()))
         elif isinstance(message, UnpinRuns):
-            self._pins.unpin(message.pin)
+            self._pins.let_go(message.pin, request.session)
             request.answer(RunPart(0))
         else:
             raise InvalidArgumentError(

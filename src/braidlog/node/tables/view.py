@@ -46,7 +46,6 @@ class CatalogView:
         self._peers = peers
         self._questions = questions
         self._routes: NodeRoutes | None = None
-        self._revision = 0
         self.listeners: list[Callable[[], None]] = []
 
     @property
@@ -81,21 +80,12 @@ class CatalogView:
         )
         return info.high_watermark if info is not None else 0
 
-    def has_news(self) -> bool:
-        """Tell whether decisions came since the last look; cheap."""
-        member, heard = self._route.member, self._route.directory.metadata
-        if member is not None:
-            return member.group.repository.revision != self._revision
-        return heard is not None and heard.index != self._revision
-
     def look(self) -> None:
         """Take what is newer, and tell the listeners."""
         member, heard = self._route.member, self._route.directory.metadata
         if member is not None:
-            self._revision = member.group.repository.revision
             self.take(member.metadata())
         elif heard is not None:
-            self._revision = heard.index
             self.take(heard)
 
     def take(self, metadata: Metadata) -> None:

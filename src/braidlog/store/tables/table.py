@@ -588,6 +588,24 @@ class Table(TableReads):
     def _reads(self) -> Reads:
         return self._latest
 
+    def get(self, key: Buffer, *, after: int | None = None) -> Record | None:
+        """Return the record that has the value of a key; None if the key has none.
+
+        Every record counts that was durable when the call began. ``after`` names one
+        that has to.
+
+        Raises:
+            BeyondEndError: the record at ``after`` is not durable yet.
+        """
+        found = self._found
+        # As `_attempt` does it at last, without what costs as much as the lookup.
+        if after is None and found is not None and found[0] == self._host.changed:
+            try:
+                return found[2].get(key)
+            except _OVERTAKEN:  # the call below says what that is
+                pass
+        return self._latest.get(key, after)
+
     def index(self, name: str) -> TableIndex:
         """Return an index of the table.
 

@@ -22,6 +22,7 @@ from typing import Any
 import pytest
 
 from braidlog.testing.cluster import LocalCluster
+from commands import said
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
 
@@ -50,18 +51,8 @@ class Up:
 
     def run(self, *arguments: str, code: int = 0, stdin: str = "") -> str:
         """Run a command on the cluster."""
-        result = subprocess.run(
-            command(*arguments),
-            env=os.environ
-            | {"BRAIDLOG_CLUSTER": self.seeds, "BRAIDLOG_STATUS": self.statuses},
-            input=stdin,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=_WAIT_S,
-        )
-        assert result.returncode == code, result.stderr
-        return result.stdout
+        where = {"BRAIDLOG_CLUSTER": self.seeds, "BRAIDLOG_STATUS": self.statuses}
+        return said(*arguments, code=code, stdin=stdin, environment=where)
 
     def stop(self, number: int = signal.SIGINT) -> int:
         """Send a signal and wait for the end of all processes."""

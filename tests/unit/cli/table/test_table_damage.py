@@ -178,3 +178,21 @@ def test_a_log_that_lost_its_end_is_shown_and_mended(stock: Cli) -> None:
     [listed] = stock.json("table", "list")
     assert listed["problem"] is None
     assert "no damage found" in stock.run("table", "verify").stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        (("--begin", "k2", "--end", "k1"), 2),
+        (("--begin", "k1", "--end", "k1", "--reverse"), 2),
+        (("--begin", "k1", "--end", "k2"), 0),
+        # Numbers, which text would have in another order.
+        (("--index", "by_n", "--begin", "9", "--end", "10"), 0),
+        (("--index", "by_n", "--begin", "10", "--end", "9"), 2),
+    ],
+)
+def test_bounds_in_the_wrong_order_are_refused(
+    stock: Cli, options: tuple[str, ...], code: int
+) -> None:
+    refused = stock.run("table", "scan", "stock", *options, code=code)
+    assert ("give the smaller one as --begin" in refused.stderr) == (code == 2)

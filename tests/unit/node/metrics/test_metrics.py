@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from braidlog.node.metrics.latency import BOUNDS_S, Durable, Histogram
+from braidlog.node.metrics.latency import BOUNDS_S, Histogram
 from braidlog.node.metrics.status import HostedStatus
 from braidlog.node.metrics.status_collector import LOGS_SHOWN
 from unit.node.observed import (
@@ -118,22 +118,6 @@ def test_buckets_count_what_took_no_longer() -> None:
     assert found["+Inf"] == 6
     assert len(found) == len(BOUNDS_S) + 1
     assert round(copied.sum, 5) == round(3 * 0.0001 + 0.00011 + 198, 5)
-
-
-def test_a_turn_counts_once_when_all_it_wrote_is_durable() -> None:
-    histogram = Histogram()
-    durable = Durable(histogram)
-    for ticket in (1, 1, 5, 9):
-        durable.wrote(ticket)
-    durable.synced(4)
-    assert sum(histogram.counts) == 1
-    durable.synced(9)
-    durable.synced(9)
-    assert sum(histogram.counts) == 3
-    for ticket in range(10, 5000):
-        durable.wrote(ticket)
-    durable.synced(5000)
-    assert sum(histogram.counts) == 3 + 1024
 
 
 def hosted(name: str, **changes: object) -> HostedStatus:

@@ -22,7 +22,7 @@ def lived(group: Group, complaints: ReplicaTrouble, seconds: int = 4) -> None:
         group.settle()
         group.tick(1)
         group.tick(2)
-        complaints.look(7)
+        complaints.look(7, group.replicas[2].effects().trouble)
 
 
 @pytest.mark.parametrize("learns", [False, True], ids=["backup", "learner"])

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from braidlog.errors import NotReadyError
+from braidlog.errors import InvalidArgumentError, NotReadyError
 from braidlog.node.tables.settings import TableSettings
 from braidlog.node.tables.source import Pins
 from braidlog.node.tables.worker import InlineWorker
@@ -37,7 +37,10 @@ class Pinning:
     def __init__(self) -> None:
         settings = TableSettings(pins_max=6, pins_of_one_max=3)
         self.table = Table()
-        self.pins = Pins(settings, InlineWorker(), 100, lambda: 2)
+        self.gone: set[object] = set()
+        self.pins = Pins(
+            settings, InlineWorker(), 100, lambda: 2, self.gone.__contains__
+        )
 
     async def pin(self, who: str, ms: int = 1000, now: float = 0.0) -> int:
         message = PinRuns(b"t", ms)
@@ -56,10 +59,24 @@ async def test_one_connection_leaves_versions_to_others() -> None:
     others = [await pinning.pin(who) for who in ("a", "b", "c")]
     with pytest.raises(NotReadyError, match="this node has 6"):
         await pinning.pin("d")
-    for number in (*others, *mine[1:]):
-        pinning.pins.unpin(number)
+    for number, who in zip(others, ("a", "b", "c"), strict=True):
+        pinning.pins.let_go(number, who)
+    for number in mine[1:]:
+        pinning.pins.let_go(number, "greedy")
     await pinning.pin("greedy")
     assert sum(version.released for version in pinning.table.versions) == 5
+
+
+async def test_a_connection_lets_go_of_its_own_versions() -> None:
+    pinning = Pinning()
+    number = await pinning.pin("copying")
+    with pytest.raises(InvalidArgumentError, match=f"another .* pinned .* {number}"):
+        pinning.pins.let_go(number, "other")
+    assert len(pinning.pins) == 1
+    pinning.gone.add("copying")
+    pinning.pins.let_go(number, "copying, connected again")
+    pinning.pins.let_go(number, "copying, connected again")
+    assert [version.released for version in pinning.table.versions] == [1]
 
 
 async def test_pins_that_nobody_lets_go_of_end() -> None:

@@ -44,7 +44,7 @@ pub use adopt::adopt;
 pub use cache::RunCache;
 pub use filter::KeyHash;
 pub use info::{RunIdentity, RunInfo, file_name, parse_file_name};
-pub use page::{Page, PageBuilder};
+pub use page::{Page, PageBuilder, Stretch};
 pub use read::{Found, Run, RunReport};
 pub use scan::RunEntries;
 pub use writer::{RunOptions, RunWriter};

@@ -13,7 +13,9 @@
 //! the compression and the checksum of the stored bytes are in the page index.
 
 use std::cmp::{Ordering, Reverse};
+use std::ops::Range;
 
+use super::index::PagePlace;
 use crate::batch::Compression;
 use crate::batch::compress::{compress_block, decompress_block};
 use crate::limits::{RUN_PAGE_BYTES_MAX, TABLE_KEY_BYTES_MAX, TABLE_PAYLOAD_BYTES_MAX};
@@ -107,24 +109,34 @@ pub struct Page {
     entries: usize,
     keys_at: usize,
     payloads_at: usize,
+    /// Whether each key has one version and none is a tombstone.
+    is_plain: bool,
+    position_max: u64,
 }
 
 impl Page {
-    /// Decode a stored page whose checksum matches; the caller bounds `raw_bytes`.
+    /// Decode a stored page whose checksum matches; the caller bounds its size, and gives memory that may be used for it.
     pub(super) fn load(
         stored: &[u8],
-        compression: Compression,
-        raw_bytes: usize,
-        entries: usize,
+        place: &PagePlace,
+        mut memory: Vec<u8>,
     ) -> Result<Self, String> {
-        let raw = if compression != Compression::None {
-            decompress_block(compression, stored, raw_bytes)?
+        let raw_bytes = place.raw_bytes as usize;
+        let raw = if place.compression != Compression::None {
+            decompress_block(place.compression, stored, raw_bytes, memory)?
         } else if stored.len() == raw_bytes {
-            stored.to_vec()
+            memory.clear();
+            memory.extend_from_slice(stored);
+            memory
         } else {
             return Err(format!("{} bytes instead of {raw_bytes}", stored.len()));
         };
-        Self::decode(raw, entries)
+        Self::decode(raw, place.entries as usize)
+    }
+
+    /// Its memory, for the next page.
+    pub(super) fn into_memory(self) -> Vec<u8> {
+        self.bytes
     }
 
     /// Check a page of so many entries before compression. Refuses whatever [`PageBuilder`] cannot
@@ -140,6 +152,8 @@ impl Page {
             entries,
             keys_at,
             payloads_at: keys_at,
+            is_plain: false,
+            position_max: 0,
         };
         page.check_ends(8 * entries)?;
         page.check_ends(12 * entries)?;
@@ -149,8 +163,11 @@ impl Page {
         if page.payloads_at + payloads != page.bytes.len() {
             return Err("keys and payloads do not fill the page".into());
         }
-        page.check_tombstones()?;
-        page.check_order()?;
+        let has_tombstones = page.check_tombstones()?;
+        let has_versions = page.check_order()?;
+        page.is_plain = !has_tombstones && !has_versions;
+        let positions = page.bytes[..8 * entries].as_chunks().0.iter();
+        page.position_max = positions.fold(0, |max, raw| max.max(u64::from_le_bytes(*raw)));
         Ok(page)
     }
 
@@ -171,33 +188,46 @@ impl Page {
         }
     }
 
-    fn check_tombstones(&self) -> Result<(), String> {
+    /// Whether there are some.
+    fn check_tombstones(&self) -> Result<bool, String> {
         let bits = &self.bytes[16 * self.entries..self.keys_at];
         let used = self.entries % 8;
         if used > 0 && bits.last().is_some_and(|byte| byte >> used != 0) {
             return Err("tombstones of entries that are not there".into());
         }
+        let mut has_some = false;
         for (at, byte) in bits.iter().enumerate().filter(|(_, byte)| **byte != 0) {
+            has_some = true;
             for bit in (0..8).filter(|bit| byte >> bit & 1 != 0) {
                 if !self.payload_range(8 * at + bit).is_empty() {
                     return Err("a tombstone with a payload".into());
                 }
             }
         }
-        Ok(())
+        Ok(has_some)
     }
 
-    fn check_order(&self) -> Result<(), String> {
-        for at in 0..self.entries {
-            let key = self.key(at);
+    /// Whether a key has more than one version.
+    fn check_order(&self) -> Result<bool, String> {
+        let keys = &self.bytes[self.keys_at..self.payloads_at];
+        let ends = self.bytes[8 * self.entries..12 * self.entries].as_chunks::<4>();
+        let (mut begin, mut before) = (0, &keys[..0]);
+        let mut has_versions = false;
+        for (at, end) in ends.0.iter().enumerate() {
+            let end = u32::from_le_bytes(*end) as usize;
+            let key = &keys[begin..end];
             if key.len() > TABLE_KEY_BYTES_MAX {
                 return Err(format!("a key of {} bytes", key.len()));
             }
-            if at > 0 && self.compare(at - 1, key, self.position(at)) != Ordering::Less {
+            let order = compare_keys(before, key);
+            let is_version = at > 0 && order.is_eq();
+            if at > 0 && order.is_gt() || is_version && self.position(at - 1) <= self.position(at) {
                 return Err(format!("entry {at} is out of order"));
             }
+            has_versions |= is_version;
+            (begin, before) = (end, key);
         }
-        Ok(())
+        Ok(has_versions)
     }
 
     /// Number of entries; never 0.
@@ -249,7 +279,18 @@ impl Page {
         (byte >> (at % 8) & 1 == 0).then(|| &self.bytes[self.payload_range(at)])
     }
 
-    fn payload_range(&self, at: usize) -> std::ops::Range<usize> {
+    /// Some of its entries.
+    ///
+    /// # Panics
+    /// Reading them panics if there are not so many.
+    pub fn stretch(&self, entries: Range<usize>) -> Stretch<'_> {
+        Stretch {
+            page: self,
+            entries,
+        }
+    }
+
+    fn payload_range(&self, at: usize) -> Range<usize> {
         let ends = 12 * self.entries + 4 * at;
         let begin = if at == 0 { 0 } else { self.u32_at(ends - 4) };
         self.payloads_at + begin as usize..self.payloads_at + self.u32_at(ends) as usize
@@ -257,7 +298,12 @@ impl Page {
 
     /// The first entry that is not before (`key`, `position`); [`Page::len`] if all are.
     pub fn seek(&self, key: &[u8], position: u64) -> usize {
-        let (mut low, mut high) = (0, self.entries);
+        self.seek_within(0..self.entries, key, position)
+    }
+
+    /// The same among some entries; where they end if all of these are.
+    fn seek_within(&self, entries: Range<usize>, key: &[u8], position: u64) -> usize {
+        let (mut low, mut high) = (entries.start, entries.end);
         while low < high {
             let middle = low.midpoint(high);
             if self.compare(middle, key, position) == Ordering::Less {
@@ -270,7 +316,7 @@ impl Page {
     }
 
     fn compare(&self, at: usize, key: &[u8], position: u64) -> Ordering {
-        let order = self.key(at).cmp(key);
+        let order = compare_keys(self.key(at), key);
         order.then_with(|| Reverse(self.position(at)).cmp(&Reverse(position)))
     }
 
@@ -278,5 +324,123 @@ impl Page {
         let mut raw = [0; 4];
         raw.copy_from_slice(&self.bytes[at..at + 4]);
         u32::from_le_bytes(raw)
+    }
+}
+
+/// The order of two keys. Eight bytes at once decide mostly, and cost less than to compare all.
+#[inline]
+fn compare_keys(key: &[u8], other: &[u8]) -> Ordering {
+    if let (Some(head), Some(of_other)) = (key.first_chunk(), other.first_chunk()) {
+        let order = u64::from_be_bytes(*head).cmp(&u64::from_be_bytes(*of_other));
+        if order.is_ne() {
+            return order;
+        }
+    }
+    key.cmp(other)
+}
+
+/// Entries of a page that stand one behind the other.
+#[derive(Clone)]
+pub struct Stretch<'a> {
+    page: &'a Page,
+    entries: Range<usize>,
+}
+
+impl<'a> Stretch<'a> {
+    /// How many entries.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// The key of the last entry.
+    ///
+    /// # Panics
+    /// Panics if there is none.
+    pub fn last_key(&self) -> &'a [u8] {
+        self.page.key(self.entries.end - 1)
+    }
+
+    /// Where they stand in their page.
+    pub(in crate::table) fn place(&self) -> Range<usize> {
+        self.entries.clone()
+    }
+
+    /// Others of the same page.
+    pub(in crate::table) fn moved(&self, entries: Range<usize>) -> Self {
+        self.page.stretch(entries)
+    }
+
+    /// Those of the first ones whose keys are below `key`; the first one at least.
+    pub(in crate::table) fn below(self, key: &[u8]) -> Self {
+        let Range { start, end } = self.entries;
+        if start == end || compare_keys(self.page.key(end - 1), key).is_lt() {
+            return self;
+        }
+        let end = self.page.seek_within(start..end, key, u64::MAX);
+        self.page.stretch(start..end.max(start + 1))
+    }
+
+    /// How many of the first ones are seen at a position, if the first one is: none is newer, a tombstone, or an older version of
+    /// the key before it.
+    pub(in crate::table) fn seen(&self, at: u64) -> usize {
+        let page = self.page;
+        if page.is_plain && page.position_max <= at {
+            return self.len();
+        }
+        let mut rest = self.entries.clone().skip(1);
+        let hidden = rest.find(|&entry| {
+            page.position(entry) > at
+                || page.payload(entry).is_none()
+                || page.key(entry) == page.key(entry - 1)
+        });
+        hidden.unwrap_or(self.entries.end) - self.entries.start
+    }
+
+    /// The positions.
+    pub fn positions(&self) -> impl ExactSizeIterator<Item = u64> + use<'a> {
+        let bytes = &self.page.bytes[8 * self.entries.start..8 * self.entries.end];
+        bytes
+            .as_chunks()
+            .0
+            .iter()
+            .map(|raw| u64::from_le_bytes(*raw))
+    }
+
+    /// The keys, one behind the other, and where in them each ends.
+    pub fn keys(&self) -> (&'a [u8], impl ExactSizeIterator<Item = u32> + use<'a>) {
+        self.column(8 * self.page.entries, self.page.keys_at)
+    }
+
+    /// The payloads likewise; those of tombstones are empty.
+    pub fn payloads(&self) -> (&'a [u8], impl ExactSizeIterator<Item = u32> + use<'a>) {
+        self.column(12 * self.page.entries, self.page.payloads_at)
+    }
+
+    /// Bytes of a column whose ends begin at `ends`, and where each ends.
+    fn column(
+        &self,
+        ends: usize,
+        bytes: usize,
+    ) -> (&'a [u8], impl ExactSizeIterator<Item = u32> + use<'a>) {
+        let Range { start, end } = self.entries;
+        let first = if start == 0 {
+            0
+        } else {
+            self.page.u32_at(ends + 4 * start - 4)
+        };
+        let all = self.page.bytes[ends + 4 * start..ends + 4 * end]
+            .as_chunks()
+            .0;
+        let last = all.last().map_or(first, |raw| u32::from_le_bytes(*raw));
+        let data = &self.page.bytes[bytes + first as usize..bytes + last as usize];
+        (
+            data,
+            all.iter().map(move |raw| u32::from_le_bytes(*raw) - first),
+        )
     }
 }

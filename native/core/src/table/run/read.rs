@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::cache::{KeptFile, RunCache};
 use super::filter::{Filter, KeyHash};
 use super::footer::{FOOTER_BYTES, Footer};
-use super::index::{PageIndex, PagePlace};
+use super::index::PageIndex;
 use super::info::{RunIdentity, RunInfo, check_identity, file_name};
 use super::page::Page;
 use super::scan::RunEntries;
@@ -290,8 +290,9 @@ impl Run {
         if let Some(page) = self.cached(number) {
             return Ok(page);
         }
-        let stored = self.read_pages(number..number + 1)?;
-        let page = self.load(number, &stored)?;
+        let mut stored = Vec::new();
+        self.read_pages(number..number + 1, &mut stored)?;
+        let page = self.load(number, &stored, Vec::new())?;
         self.keep(number, &page);
         Ok(page)
     }
@@ -304,34 +305,28 @@ impl Run {
         self.cache.keep(self.id, number, page);
     }
 
-    /// The stored bytes of consecutive pages.
-    pub(super) fn read_pages(&self, pages: Range<usize>) -> Result<Vec<u8>> {
+    /// Read the stored bytes of consecutive pages in place of what is in `stored`.
+    pub(super) fn read_pages(&self, pages: Range<usize>, stored: &mut Vec<u8>) -> Result<()> {
         let Some(range) = self.place_range(pages) else {
-            return Ok(Vec::new());
+            stored.clear();
+            return Ok(());
         };
         let file = match &self.kept {
             Some(kept) => Arc::clone(kept.file()),
             None => self.cache.file(self.id, self.vfs.as_ref(), &self.path)?,
         };
-        let mut stored = vec![0; (range.end - range.start) as usize];
-        let read = file.read_exact_at(&mut stored, range.start);
-        read.map_err(|error| error.of_written(range.start))?;
-        Ok(stored)
+        stored.resize((range.end - range.start) as usize, 0);
+        let read = file.read_exact_at(stored, range.start);
+        read.map_err(|error| error.of_written(range.start))
     }
 
-    /// Check and decode a page.
-    pub(super) fn load(&self, number: usize, stored: &[u8]) -> Result<Arc<Page>> {
+    /// Check and decode a page, into memory that is not needed.
+    pub(super) fn load(&self, number: usize, stored: &[u8], memory: Vec<u8>) -> Result<Arc<Page>> {
         let place = self.index.place(number);
         if crc32c::crc32c(stored) != place.crc {
             return Err(self.damaged(number, "page checksum does not match"));
         }
-        let PagePlace {
-            compression,
-            raw_bytes,
-            entries,
-            ..
-        } = *place;
-        let page = Page::load(stored, compression, raw_bytes as usize, entries as usize);
+        let page = Page::load(stored, place, memory);
         page.map(Arc::new)
             .map_err(|reason| self.damaged(number, reason))
     }

@@ -1,14 +1,15 @@
 //! Going through a run, with read-ahead.
 
+use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::page::Page;
+use super::page::{Page, Stretch};
 use super::read::{Found, Run};
 use crate::error::Result;
 use crate::limits::RUN_READ_AHEAD_BYTES;
-use crate::table::entry::{Direction, Entries, Entry};
+use crate::table::entry::{Direction, Entries, Entry, Stretches};
 
 /// Pages that are read at once and still kept in the cache. A short scan may well be repeated; one that
 /// reads further ahead would only displace what others need.
@@ -28,6 +29,8 @@ pub struct RunEntries {
     /// Stored bytes that were read ahead: the page, and where it is in them.
     read: Vec<u8>,
     waiting: VecDeque<(usize, Range<usize>)>,
+    /// Memory of a page that nobody needs any more.
+    spare: Vec<u8>,
     /// The page that it goes through, and the entries of it to come.
     page: Option<(usize, Arc<Page>)>,
     entries: Range<usize>,
@@ -53,6 +56,7 @@ impl RunEntries {
             ahead,
             read: Vec::new(),
             waiting: VecDeque::new(),
+            spare: Vec::new(),
             page: None,
             entries: 0..0,
             at: 0,
@@ -66,6 +70,11 @@ impl RunEntries {
     pub fn found(&self) -> Found {
         let (_, page) = self.page.as_ref().expect("stands on an entry");
         Found::new(Arc::clone(page), self.at)
+    }
+
+    fn standing(&self) -> &Page {
+        let (_, page) = self.page.as_ref().expect("stands on an entry");
+        page
     }
 
     /// Page and number within it of the entry it stands on.
@@ -87,12 +96,15 @@ impl RunEntries {
                 return Err(error);
             }
         };
-        let before = self.page.take();
-        if self.direction == Direction::Forward
-            && let Some((_, before)) = before
-            && before.entry(before.len() - 1).order(&page.entry(0)).is_ge()
-        {
-            return Err(self.run.damaged(number, "a page that is out of order"));
+        if let Some((_, before)) = self.page.take() {
+            let last = before.entry(before.len() - 1);
+            if self.direction == Direction::Forward && last.order(&page.entry(0)).is_ge() {
+                return Err(self.run.damaged(number, "a page that is out of order"));
+            }
+            // The cache may have it, or somebody who found an entry in it.
+            if let Some(page) = Arc::into_inner(before) {
+                self.spare = page.into_memory();
+            }
         }
         let begin = match &self.begin {
             Some(begin) if number == self.outer.start => page.seek(begin, u64::MAX),
@@ -128,7 +140,8 @@ impl RunEntries {
         let Some((_, range)) = self.waiting.pop_front() else {
             return Err(self.run.damaged(number, "a page without bytes"));
         };
-        let page = self.run.load(number, &self.read[range])?;
+        let memory = std::mem::take(&mut self.spare);
+        let page = self.run.load(number, &self.read[range], memory)?;
         if self.ahead <= 2 * KEPT_PAGES {
             self.run.keep(number, &page);
         }
@@ -152,9 +165,9 @@ impl RunEntries {
             }
             pages = pages.start.min(next)..pages.end.max(next + 1);
         }
-        self.read = self.run.read_pages(pages.clone())?;
-        self.ahead = self.ahead.saturating_mul(2);
         self.waiting.clear();
+        self.run.read_pages(pages.clone(), &mut self.read)?;
+        self.ahead = self.ahead.saturating_mul(2);
         let mut begin = 0;
         for page in pages {
             let end = begin + self.run.index.place(page).stored_bytes as usize;
@@ -185,8 +198,26 @@ impl Entries for RunEntries {
         }
     }
 
+    #[inline]
     fn entry(&self) -> Entry<'_> {
-        let (_, page) = self.page.as_ref().expect("stands on an entry");
-        page.entry(self.at)
+        self.standing().entry(self.at)
+    }
+
+    #[inline]
+    fn rank(&self) -> (&[u8], Reverse<u64>) {
+        let page = self.standing();
+        (page.key(self.at), Reverse(page.position(self.at)))
+    }
+}
+
+impl Stretches for RunEntries {
+    fn ahead(&self) -> Option<Stretch<'_>> {
+        let ahead = self.at..self.entries.end;
+        (self.direction == Direction::Forward).then(|| self.standing().stretch(ahead))
+    }
+
+    fn pass(&mut self, count: usize) {
+        self.at += count;
+        self.entries.start = self.at + 1;
     }
 }

@@ -58,8 +58,29 @@ pub fn encode<'a>(
 }
 
 impl<'a> Payload<'a> {
+    /// Timestamp and value of a record without headers, as most are. None for others, and for what is no record.
+    #[inline]
+    pub fn plain(bytes: &'a [u8]) -> Option<(i64, Option<&'a [u8]>)> {
+        let (fixed, value) = bytes.split_first_chunk::<FIXED_BYTES>()?;
+        let [t @ .., low, high] = *fixed;
+        let timestamp = i64::from_le_bytes(t);
+        match u16::from_le_bytes([low, high]) {
+            0 => Some((timestamp, Some(value))),
+            NULL_VALUE if value.is_empty() => Some((timestamp, None)),
+            _ => None,
+        }
+    }
+
     /// Decode a payload. [`Error::Malformed`] for what [`encode`] cannot have written.
     pub fn decode(bytes: &'a [u8]) -> Result<Self> {
+        if let Some((timestamp, value)) = Self::plain(bytes) {
+            let (lengths, data) = (&[][..], &[][..]);
+            return Ok(Self {
+                timestamp,
+                value,
+                headers: Headers { lengths, data },
+            });
+        }
         let malformed = |at: usize, reason: &str| Error::malformed(WHAT, at as u64, reason);
         let Some((fixed, rest)) = bytes.split_first_chunk::<FIXED_BYTES>() else {
             return Err(malformed(0, "shorter than its fixed part"));

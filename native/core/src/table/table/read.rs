@@ -1,4 +1,5 @@
 //! Reading a table.
+// One file: a snapshot and what goes through it go on alike where another process has removed a file.
 
 use std::sync::Arc;
 
@@ -8,6 +9,7 @@ use super::verify::tell;
 use crate::error::{Error, Result};
 use crate::table::entry::{Direction, Entries};
 use crate::table::order::IndexSpec;
+use crate::table::run::Stretch;
 use crate::table::tree::{Hit, Snapshot, Tombstones, Versions, Visible, is_missing};
 
 /// Times that the trees may change while they are looked at one after the other.
@@ -55,7 +57,12 @@ impl Row {
     /// # Errors
     /// [`Error::Malformed`] if the bytes are no record, which their checksum does not allow.
     pub fn payload(&self) -> Result<Payload<'_>> {
-        Payload::decode(self.hit.payload().unwrap_or_default())
+        Payload::decode(self.encoded())
+    }
+
+    /// The rest of it as the tree has it: what [`Payload::decode`] takes.
+    pub fn encoded(&self) -> &[u8] {
+        self.hit.payload().unwrap_or_default()
     }
 }
 
@@ -387,6 +394,33 @@ impl Rows {
         Ok(false)
     }
 
+    /// Step over the records that come next and lie together, at most `max` and at least one; it stands on the last of them.
+    ///
+    /// # Errors
+    /// As [`Rows::advance`].
+    pub fn advance_stretch(&mut self, max: usize) -> Result<bool> {
+        let Some((snapshot, left)) = &mut self.left else {
+            return self.entries.advance_stretch(max);
+        };
+        let mut stepped = self.entries.advance_stretch(max);
+        for _ in 0..ATTEMPTS {
+            let Err(error) = stepped else { break };
+            *snapshot = snapshot.renewed(error)?;
+            self.entries = left.entries(&snapshot.primary, snapshot.position)?;
+            stepped = self.entries.advance_stretch(max);
+        }
+        if stepped? {
+            left.passed(self.entries.entry().key);
+            return Ok(true);
+        }
+        Ok(false)
+    }
+
+    /// The records of the last [`Rows::advance_stretch`]; none if it is a single one that is in no page.
+    pub fn stretch(&self) -> Option<Stretch<'_>> {
+        self.entries.stretch()
+    }
+
     /// Key, position and the rest of the record it stands on.
     ///
     /// # Errors
@@ -395,6 +429,11 @@ impl Rows {
         let entry = self.entries.entry();
         let payload = Payload::decode(entry.payload.unwrap_or_default())?;
         Ok((entry.key, entry.position, payload))
+    }
+
+    /// As [`Row::encoded`].
+    pub fn encoded(&self) -> &[u8] {
+        self.entries.entry().payload.unwrap_or_default()
     }
 
     /// The key of the record it stands on.

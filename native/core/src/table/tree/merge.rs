@@ -3,12 +3,12 @@
 //! A binary heap of the sources that stand on an entry, the one whose entry comes first on top. Where
 //! one source gives many entries in a row, a step costs two comparisons.
 
-use std::cmp::Ordering;
+use std::cmp::{Ordering, Reverse};
 
 use crate::error::Result;
-use crate::table::entry::{Direction, Entries, Entry};
+use crate::table::entry::{Direction, Entries, Entry, Stretches};
 use crate::table::memory::ChunkEntries;
-use crate::table::run::RunEntries;
+use crate::table::run::{RunEntries, Stretch};
 
 /// What a tree merges.
 pub enum Source {
@@ -26,10 +26,37 @@ impl Entries for Source {
         }
     }
 
+    #[inline]
     fn entry(&self) -> Entry<'_> {
         match self {
             Self::Memory(entries) => entries.entry(),
             Self::Run(entries) => entries.entry(),
+        }
+    }
+
+    #[inline]
+    fn rank(&self) -> (&[u8], Reverse<u64>) {
+        match self {
+            Self::Memory(entries) => entries.rank(),
+            Self::Run(entries) => entries.rank(),
+        }
+    }
+}
+
+impl Stretches for Source {
+    fn ahead(&self) -> Option<Stretch<'_>> {
+        match self {
+            // It has no pages: its entries are given one by one.
+            Self::Memory(_) => None,
+            Self::Run(entries) => entries.ahead(),
+        }
+    }
+
+    fn pass(&mut self, count: usize) {
+        match self {
+            // Nothing of it was ahead, so there is nothing to pass.
+            Self::Memory(_) => debug_assert_eq!(count, 0),
+            Self::Run(entries) => entries.pass(count),
         }
     }
 }
@@ -56,7 +83,7 @@ impl<E: Entries> Merge<E> {
     }
 
     fn comes_before(&self, a: usize, b: usize) -> bool {
-        let order = self.sources[a].entry().order(&self.sources[b].entry());
+        let order = self.sources[a].rank().cmp(&self.sources[b].rank());
         let order = match self.direction {
             Direction::Forward => order,
             Direction::Reverse => order.reverse(),
@@ -133,5 +160,28 @@ impl<E: Entries> Entries for Merge<E> {
 
     fn entry(&self) -> Entry<'_> {
         self.sources[self.heap[0]].entry()
+    }
+}
+
+impl<E: Stretches> Stretches for Merge<E> {
+    /// What comes before the keys of all other sources.
+    fn ahead(&self) -> Option<Stretch<'_>> {
+        let ahead = self.sources[self.heap[0]].ahead()?;
+        // One of the children of the top comes second.
+        let second = match self.heap.get(1..3) {
+            Some(&[a, b]) if self.comes_before(b, a) => b,
+            _ => match self.heap.get(1) {
+                Some(&second) => second,
+                None => return Some(ahead),
+            },
+        };
+        let (key, _) = self.sources[second].rank();
+        Some(ahead.below(key))
+    }
+
+    fn pass(&mut self, count: usize) {
+        // Still before all others, so the heap is one.
+        let top = self.heap[0];
+        self.sources[top].pass(count);
     }
 }

@@ -1,7 +1,8 @@
 //! Which versions of a key matter.
 
 use crate::error::Result;
-use crate::table::entry::{Direction, Entries, Entry};
+use crate::table::entry::{Direction, Entries, Entry, Stretches};
+use crate::table::run::Stretch;
 
 /// Decides in a merge whether an entry is kept, given the floor. What it drops, nobody at or above
 /// the floor may miss, and older versions of the key must not either.
@@ -87,6 +88,8 @@ pub struct Visible<E> {
     /// In reverse: the entries stand on one that was not looked at; what was found was given.
     is_ahead: bool,
     is_given: bool,
+    /// Entries of the stretch that ends where it stands.
+    stretch: usize,
 }
 
 impl<E: Entries> Visible<E> {
@@ -103,6 +106,7 @@ impl<E: Entries> Visible<E> {
             payload: None,
             is_ahead: false,
             is_given: false,
+            stretch: 0,
         }
     }
 
@@ -156,6 +160,41 @@ impl<E: Entries> Visible<E> {
             }
             self.is_ahead = false;
         }
+    }
+}
+
+impl<E: Stretches> Visible<E> {
+    /// Step to the next entry, and over those that follow it in its page and are seen too, `max` in all. It stands on the last of
+    /// them. False as [`Entries::advance`].
+    ///
+    /// # Errors
+    /// Those of a step; nothing is passed then.
+    pub fn advance_stretch(&mut self, max: usize) -> Result<bool> {
+        self.stretch = 0;
+        if !self.advance()? {
+            return Ok(false);
+        }
+        if self.direction == Direction::Reverse || self.tombstones == Tombstones::Shown {
+            return Ok(true);
+        }
+        let Some(ahead) = self.entries.ahead() else {
+            return Ok(true);
+        };
+        self.stretch = ahead.seen(self.at).min(max).max(1);
+        if self.stretch > 1 {
+            self.entries.pass(self.stretch - 1);
+            self.key.clear();
+            self.key.extend_from_slice(self.entries.rank().0);
+        }
+        Ok(true)
+    }
+
+    /// The entries of the last [`Visible::advance_stretch`], if they lie in a page.
+    pub fn stretch(&self) -> Option<Stretch<'_>> {
+        let passed = self.stretch.checked_sub(1)?;
+        let ahead = self.entries.ahead()?;
+        let last = ahead.place().start;
+        Some(ahead.moved(last - passed..last + 1))
     }
 }
 

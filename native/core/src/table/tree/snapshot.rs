@@ -8,9 +8,9 @@ use super::retain::{Tombstones, Visible};
 use super::version::{TreeVersion, has_keys};
 use super::view::State;
 use crate::error::{Error, Result};
-use crate::table::entry::{Direction, Entries, Entry};
+use crate::table::entry::{Direction, Entries, Entry, Stretches};
 use crate::table::memory::MemoryHit;
-use crate::table::run::{Found, KeyHash, Run};
+use crate::table::run::{Found, KeyHash, Run, Stretch};
 
 /// A tree as of one moment. What it needs stays there while it lives: it keeps memory, and
 /// the files of runs that were merged since.
@@ -38,12 +38,18 @@ impl Hit {
 
     /// Position of the record that made it.
     pub fn position(&self) -> u64 {
-        self.entry().position
+        match self {
+            Self::Memory(hit) => hit.entry().position,
+            Self::Run(found) => found.position(),
+        }
     }
 
     /// What the key has; `None` is a tombstone.
     pub fn payload(&self) -> Option<&[u8]> {
-        self.entry().payload
+        match self {
+            Self::Memory(hit) => hit.entry().payload,
+            Self::Run(found) => found.payload(),
+        }
     }
 }
 
@@ -209,5 +215,17 @@ impl Entries for Versions {
     fn entry(&self) -> Entry<'_> {
         let current = self.current.as_ref().expect("stands on an entry");
         current.entry()
+    }
+}
+
+impl Stretches for Versions {
+    fn ahead(&self) -> Option<Stretch<'_>> {
+        self.current.as_ref()?.ahead()
+    }
+
+    fn pass(&mut self, count: usize) {
+        if let Some(current) = &mut self.current {
+            current.pass(count);
+        }
     }
 }

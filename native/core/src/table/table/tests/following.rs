@@ -253,6 +253,8 @@ fn a_scan_goes_on_in_the_files_that_replace_its_own() {
     let snapshot = reader.snapshot().unwrap();
     let model = state_at(&fixture.appended, snapshot.position());
     let mut scans = Vec::new();
+    let mut whole = snapshot.scan(None, None, Direction::Forward).unwrap();
+    assert!(whole.advance_stretch(1).unwrap());
     for direction in [Direction::Forward, Direction::Reverse] {
         let mut rows = snapshot.scan(None, None, direction).unwrap();
         let mut by = snapshot.scan_index("city", None, None, direction).unwrap();
@@ -265,6 +267,8 @@ fn a_scan_goes_on_in_the_files_that_replace_its_own() {
         scans.push((direction, rows, by, keys, places));
     }
     replace_all(&mut fixture);
+    let positions = positions_in_stretches(&mut whole, 4);
+    assert_eq!(positions, positions_of(&model)[1..]);
     let (_, spec) = (0, IndexSpec::parse("json:/city").unwrap());
     for (direction, mut rows, mut by, mut keys, mut places) in scans {
         while rows.advance().unwrap() {

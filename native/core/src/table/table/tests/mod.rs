@@ -205,6 +205,10 @@ impl Fixture {
         let mut reversed = rows(snapshot, Direction::Reverse);
         reversed.reverse();
         assert_eq!(reversed, model);
+        for max in [2, usize::MAX] {
+            let mut scan = snapshot.scan(None, None, Direction::Forward).unwrap();
+            assert_eq!(positions_in_stretches(&mut scan, max), positions_of(&model));
+        }
         for n in 0..12 {
             let key = format!("k{n}").into_bytes();
             let found = snapshot.get(&key).unwrap().map(|row| {
@@ -275,6 +279,22 @@ fn rows(snapshot: &TableSnapshot, direction: Direction) -> Vec<(Vec<u8>, u64, Ve
             rows.position(),
             payload.value.unwrap().to_vec(),
         ));
+    }
+    found
+}
+
+fn positions_of(model: &[(Vec<u8>, u64, Vec<u8>)]) -> Vec<u64> {
+    model.iter().map(|(_, position, _)| *position).collect()
+}
+
+/// Positions of what a scan has still to give, taken in stretches.
+fn positions_in_stretches(scan: &mut Rows, max: usize) -> Vec<u64> {
+    let mut found = Vec::new();
+    while scan.advance_stretch(max).unwrap() {
+        match scan.stretch() {
+            Some(stretch) => found.extend(stretch.positions()),
+            None => found.push(scan.position()),
+        }
     }
     found
 }

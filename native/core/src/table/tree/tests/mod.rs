@@ -15,6 +15,7 @@ mod races;
 mod recovery;
 mod refusals;
 mod speed;
+mod stretches;
 mod versions;
 mod world;
 

@@ -97,6 +97,54 @@ fn check_scan(
             "a key is missing at {at}"
         );
     }
+    expected.retain(|each| each.2.is_some());
+    for max in [1, 2, usize::MAX] {
+        let scan = snapshot.entries(begin, end, direction, at, Tombstones::Hidden);
+        let (found, lengths) = in_stretches(scan.unwrap(), max);
+        let borrowed = found
+            .iter()
+            .map(|(key, position, payload)| (&key[..], *position, payload.as_deref()));
+        assert_eq!(
+            borrowed.collect::<Vec<_>>(),
+            expected,
+            "at {at}, at most {max}"
+        );
+        assert!(lengths.iter().flatten().all(|length| *length <= max));
+    }
+}
+
+/// Key, position and payload.
+pub type Found = (Vec<u8>, u64, Option<Vec<u8>>);
+
+/// What a scan in stretches gives, and how many entries each has; none if it was one of the memory level.
+pub fn in_stretches(mut scan: Visible<Versions>, max: usize) -> (Vec<Found>, Vec<Option<usize>>) {
+    let (mut found, mut lengths) = (Vec::new(), Vec::new());
+    while scan.advance_stretch(max).unwrap() {
+        let last = scan.entry();
+        let last = (
+            last.key.to_vec(),
+            last.position,
+            last.payload.map(<[u8]>::to_vec),
+        );
+        let Some(stretch) = scan.stretch() else {
+            found.push(last);
+            lengths.push(None);
+            continue;
+        };
+        let ((keys, key_ends), (payloads, ends)) = (stretch.keys(), stretch.payloads());
+        let (mut key_at, mut at) = (0, 0);
+        for ((position, key_end), end) in stretch.positions().zip(key_ends).zip(ends) {
+            let (key_end, end) = (key_end as usize, end as usize);
+            let payload = Some(payloads[at..end].to_vec());
+            found.push((keys[key_at..key_end].to_vec(), position, payload));
+            (key_at, at) = (key_end, end);
+        }
+        assert_eq!((key_at, at), (keys.len(), payloads.len()));
+        assert_eq!(found.last(), Some(&last), "it stands on the last one");
+        assert_eq!(stretch.last_key(), last.0);
+        lengths.push(Some(stretch.len()));
+    }
+    (found, lengths)
 }
 
 impl World {

@@ -17,9 +17,9 @@ from typing import Final
 
 from braidlog.raft.effects import Write
 from braidlog.raft.errors import check
-from braidlog.raft.log import RaftLog
 from braidlog.raft.messages import Message
 from braidlog.raft.state import Entry, HardState
+from property.raft.model.log import RaftLog
 
 __all__ = ["Writes"]
 
