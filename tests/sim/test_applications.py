@@ -31,6 +31,8 @@ def storm_of(name: str, seconds: float = 3.0) -> Storm:
         (3, "kills"),
         # Databases of which a loss of power took back one more than another.
         (13, "blackouts"),
+        # Leaders whose clocks are hours apart, and a host whose place must be kept.
+        (61, "blackouts"),
     ],
 )
 def test_an_application_keeps_its_promises(seed: int, storm: str) -> None:

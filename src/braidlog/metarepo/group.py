@@ -421,8 +421,8 @@ class MetadataMember:
     def _apply(self, entry: Entry) -> None:
         self._applied += 1
         leads = self.leadership
-        if leads is not None and entry.term == leads.term:
-            leads.ready = True
+        if leads is not None and not leads.ready and entry.term == leads.term:
+            leads.begin(self.repository, self._now)
         if entry.kind is not EntryKind.DATA:
             self.repository.skip(entry.index)
             return

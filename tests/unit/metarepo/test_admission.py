@@ -17,6 +17,7 @@ from braidlog.metarepo.machine.state import (
     CursorState,
     encode_state,
 )
+from braidlog.raft import Stored
 from braidlog.wire import commands
 from braidlog.wire.commands import Command
 from braidlog.wire.results import Created, CursorRow, Done, Trimmed
@@ -56,6 +57,44 @@ def test_a_lease_goes_by_the_clock_of_the_leader(ahead: int) -> None:
     assert lone.result(trim) == Trimmed(4)
     lone.wall += SECOND
     assert lone.result(trim) == Trimmed(9)
+
+
+def led_by_another(before: Lone, ahead: int) -> Lone:
+    """Another leader, whose clock is ahead by so much."""
+    lone = Lone(Stored(before.base, tuple(before.entries), before.hard))
+    lone.wall = before.wall + ahead
+    return lone
+
+
+def pass_time(lone: Lone, seconds: int) -> None:
+    lone.wait(seconds)
+    lone.wall += seconds * SECOND
+
+
+@pytest.mark.parametrize("ahead", [0, 2 * HOUR])
+def test_a_lease_holds_for_its_whole_time_under_another_leader(ahead: int) -> None:
+    first = written(9)
+    first.result(commands.SetCursor(LOG, "ended", 2, True, SECOND))
+    first.wall += 2 * SECOND
+    first.result(commands.SetCursor(LOG, "reader", 4, True, 60 * SECOND))
+    lone = led_by_another(first, ahead)
+    assert lone.result(commands.Trim(LOG, 9)) == Trimmed(4)
+    lone.result(commands.SetCursor(LOG, "other", 6, True, 90 * SECOND))
+    pass_time(lone, 57)
+    assert lone.result(commands.Trim(LOG, 9)) == Trimmed(4)
+    assert lone.result(commands.Retain(1, b"", 9)) == Trimmed(4)
+    pass_time(lone, 3)
+    assert lone.result(commands.Trim(LOG, 9)) == Trimmed(6)
+    pass_time(lone, 30)
+    assert lone.result(commands.Trim(LOG, 9)) == Trimmed(9)
+
+
+def test_a_leader_whose_clock_is_behind_ends_no_lease_early() -> None:
+    first = written(9)
+    first.result(commands.SetCursor(LOG, "reader", 4, True, 60 * SECOND))
+    lone = led_by_another(first, -HOUR // 2)
+    pass_time(lone, 90)
+    assert lone.result(commands.Trim(LOG, 9)) == Trimmed(4)
 
 
 BAD_NAMES = ("", ".", "..", "a/b", "-a", "x\ny", "a\u202eb", "\u2028", "é" * 128)

@@ -32,6 +32,7 @@ from braidlog.metarepo.leader.collector import Collector
 from braidlog.metarepo.leader.controller import Controller
 from braidlog.metarepo.leader.fault_recording import FaultRecording
 from braidlog.metarepo.leader.hosting import Hosting
+from braidlog.metarepo.leader.leases import Leases
 from braidlog.metarepo.leader.liveness import Liveness
 from braidlog.metarepo.leader.publisher import Publisher
 from braidlog.metarepo.leader.registration import registrations_due
@@ -90,6 +91,7 @@ class Leadership:
         self.term = term
         self.ready = False
         """Whether an entry of this term is applied."""
+        self._leases: Leases | None = None
         self.collector = Collector(settings.cuts_in_flight)
         self.liveness = Liveness(settings.liveness, now)
         self.publisher = Publisher(settings.publisher)
@@ -120,6 +122,11 @@ class Leadership:
         """Nodes that registered in this term and have not reported yet."""
         self._events: list[Event] = []
         self._yielded = now - YIELD_SECONDS
+
+    def begin(self, repository: Repository, now: float) -> None:
+        """Begin to lead: the first entry of this term is about to be applied."""
+        self.ready = True
+        self._leases = Leases(repository.state, now)
 
     def dead(self, node: int, now: float) -> bool:
         """Tell whether a node is taken for dead."""
@@ -298,6 +305,8 @@ class Leadership:
     ) -> Command:
         if isinstance(command, commands.CreateLog):
             return self._placed(repository, command, now, membership)
+        if isinstance(command, commands.Trim | commands.Retain):
+            return self._leased(repository.state, command, now)
         if isinstance(command, commands.AlterLog):
             _require_raised(repository.state, command, membership)
             return command
@@ -314,6 +323,22 @@ class Leadership:
                 "that first with `braidlog node voter --off`"
             )
         return command
+
+    def _leased(
+        self, state: State, command: commands.Trim | commands.Retain, now: float
+    ) -> Command:
+        """Have leases count that an earlier leader gave."""
+        assert self._leases is not None, "only who leads prepares"
+        if isinstance(command, commands.Trim):
+            name = command.log
+        else:
+            stream = state.streams.get(command.stream)
+            name = stream.log if stream is not None else b""
+        log = state.logs.get(name)
+        if log is None:
+            return command
+        at = self._leases.time(log.cursors.values(), command.now, now)
+        return msgspec.structs.replace(command, now=at)
 
     def _placed(
         self,
