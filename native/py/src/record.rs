@@ -160,12 +160,21 @@ fn header_tuple(py: Python<'_>, headers: Headers<'_>) -> PyResult<Option<Py<PyTu
     Ok(Some(PyTuple::new(py, pairs)?.unbind()))
 }
 
+/// Make the object of a record that was read. Python's collector does not look at it: it refers to bytes and text
+/// alone, so no cycle goes through it, and those who keep many would pay for each of them again and again.
+fn made(py: Python<'_>, record: Record) -> PyResult<Py<Record>> {
+    let object = Py::new(py, record)?;
+    // SAFETY: the object is whole, and of a class that the collector knows.
+    unsafe { pyo3::ffi::PyObject_GC_UnTrack(object.as_ptr().cast()) };
+    Ok(object)
+}
+
 /// The Python object of a borrowed record.
 pub fn record_object(py: Python<'_>, position: u64, record: RecordRef<'_>) -> PyResult<Py<Record>> {
     let key = record.key.map(|key| PyBytes::new(py, key).unbind());
     let value = record.value.map(|value| PyBytes::new(py, value).unbind());
     let headers = header_tuple(py, record.headers)?;
-    Py::new(
+    made(
         py,
         Record {
             position,
@@ -191,7 +200,7 @@ pub fn owned_object(py: Python<'_>, position: u64, record: &OwnedRecord) -> PyRe
             .collect();
         Some(PyTuple::new(py, pairs)?.unbind())
     };
-    Py::new(
+    made(
         py,
         Record {
             position,
@@ -219,7 +228,7 @@ pub fn row_object(
             .collect();
         Some(PyTuple::new(py, pairs)?.unbind())
     };
-    Py::new(
+    made(
         py,
         Record {
             position,

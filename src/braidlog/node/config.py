@@ -84,7 +84,7 @@ class TimingSettings:
     """A node that was silent for so long is taken for dead."""
     tick_ms: int = 50
     """Clock of the Raft group; an election starts after 10 to 20 ticks without the
-    leader, after 4 to 9 if its connection broke."""
+    leader, after 2 to 7 if its connection broke."""
     fetch_ms: int = 500
     """A fetch that was not answered for so long is sent again, elsewhere."""
     forward_ms: int = 6_000

@@ -131,10 +131,11 @@ class Core:
         self.suspected = False
 
     def suspect(self) -> None:
-        """Wait for no more than the next heartbeats: the leader may be gone.
+        """Wait for no more than a few ticks: the leader may be gone.
 
-        Who is wrong disturbs nobody: the others still hear the leader and give no vote,
-        and so does this node when it hears the leader again.
+        A process that ends closes its connections, so those who have them notice at
+        once. Who is wrong disturbs nobody: the others still hear the leader and give no
+        vote. A leader that a majority misses at once gives way even if it is there.
         """
         if self.leader == 0 or self.suspected:
             return
@@ -183,9 +184,7 @@ class Core:
     @property
     def lease(self) -> int:
         """Return the ticks for which a leader that was heard keeps its followers."""
-        if self.suspected:
-            return min(self.config.heartbeat_ticks + 1, self.config.election_ticks)
-        return self.config.election_ticks
+        return 1 if self.suspected else self.config.election_ticks
 
     @property
     def can_stand(self) -> bool:

@@ -115,6 +115,20 @@ def answer(stream: int, *batches: Batch, complete: int, after: int) -> Records:
     )
 
 
+def test_a_large_credit_is_asked_for_in_parts() -> None:
+    merge = Merge([1], 1, credit_bytes=4 << 20)
+    part = memoryview(bytes(1 << 20))
+    for number in range(1, 5):
+        assert merge.wants() == [Want(1, number, number == 1, len(part))]
+        assert merge.wants() == []
+        runs = (Run(number, number, 1),)
+        one = Records(1, runs, (number,), (len(part),), 9, 1, number + 1)
+        merge.feed(one, part)
+    assert merge.wants() == []
+    assert len(merge.take()) == 4
+    assert len(merge.wants()) == 1
+
+
 def test_a_missing_position_is_loud() -> None:
     merge = Merge([1, 2], 1)
     merge.wants()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
 import random
 from collections.abc import Callable
@@ -178,6 +179,14 @@ def test_a_record_is_a_value(ten: Log) -> None:
     with pytest.raises(AttributeError):
         one.value = b""  # type: ignore[misc]
     assert not hasattr(one, "__dict__")
+
+
+def test_the_collector_does_not_look_at_records(ten: Log) -> None:
+    """Whoever keeps a million of them would pay for each, again and again."""
+    kept = [*ten, ten.get(1), *ten.read(reverse=True)]
+    assert not any(gc.is_tracked(record) for record in kept)
+    gc.collect()
+    assert [record.value for record in kept[:3]] == [b"v1", b"v2", b"v3"]
 
 
 def test_a_record_shows_itself() -> None:

@@ -7,6 +7,7 @@ last one first (`Windows`).
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Iterable
 from typing import TYPE_CHECKING, Final, Protocol
@@ -42,6 +43,10 @@ _LOOK_BYTES: Final = 1
 # Read at a time on the way back, and the least that a stream is asked for.
 _WINDOW_BYTES: Final = 1 << 20
 _WINDOW_CREDIT_MIN: Final = 16 << 10
+# Passed on between two turns of the loop, in which more can come.
+_TURN_BYTES: Final = 256 << 10
+
+_ALL: Final[Wanted] = (None, None, None)
 
 
 class LogPositions(Protocol):
@@ -94,13 +99,19 @@ class LogReader:
             return
         async with MergeReader(self._cluster, self._id, begin, end) as reading:
             while spans := await reading.next():
-                for span in spans:
+                async for span in _by_and_by(spans):
                     yield span
 
     def records(self, span: Span) -> Iterable[Record]:
         """Return the records of a part of a batch."""
         first = span.glsn - span.skip
         return self._open(span).records(first, span.skip, span.skip + span.count)
+
+    def _wanted(self, span: Span, choice: Wanted) -> list[Record]:
+        records = self.records(span)
+        if choice == _ALL:
+            return list(records)
+        return [record for record in records if matches(record, *choice)]
 
     async def counted(
         self, begin: int, end: int, choice: Wanted
@@ -109,9 +120,7 @@ class LogReader:
         spans = self.spans(begin, end)
         async with contextlib.aclosing(spans):
             async for span in spans:
-                records = self.records(span)
-                chunk = [r for r in records if matches(r, *choice)]
-                yield chunk, span.glsn + span.count
+                yield self._wanted(span, choice), span.glsn + span.count
 
     async def counted_back(
         self, begin: int, end: int, choice: Wanted, *, whole: bool = False
@@ -120,7 +129,7 @@ class LogReader:
         spans = self._spans_back(begin, end, whole=whole)
         async with contextlib.aclosing(spans):
             async for span in spans:
-                chunk = [r for r in self.records(span) if matches(r, *choice)]
+                chunk = self._wanted(span, choice)
                 chunk.reverse()
                 yield chunk, span.glsn
 
@@ -196,7 +205,7 @@ class LogReader:
                     known = (await self._log.refresh()).stop
                     if reading.position >= known:
                         return
-                for span in spans:
+                async for span in _by_and_by(spans):
                     yield span
 
     async def rows(
@@ -225,6 +234,17 @@ class LogReader:
             raise
         except ClosedError:
             return False
+
+
+async def _by_and_by(spans: Iterable[Span]) -> AsyncGenerator[Span, None]:
+    """Iterate over spans, and let others have a turn from time to time."""
+    passed = 0
+    for span in spans:
+        yield span
+        passed += len(span.data)
+        if passed >= _TURN_BYTES:
+            passed = 0
+            await asyncio.sleep(0)
 
 
 def matches(

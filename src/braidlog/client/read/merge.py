@@ -21,9 +21,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Final
 
 from braidlog.errors import CorruptionError, RemoteProtocolError
 from braidlog.wire.messages import Records, Run
+
+# A large credit is asked for in parts: while one is passed on, the next is under way.
+_PARTS: Final = 4
+_PART_BYTES_MIN: Final = 256 << 10
 
 
 class MergeGapError(CorruptionError):
@@ -141,7 +146,8 @@ class Merge:
         """Start at ``begin``; at most about ``credit_bytes`` are kept per stream."""
         self.position = begin
         self.end = end
-        self._credit = credit_bytes
+        self._part = max(credit_bytes // _PARTS, min(credit_bytes, _PART_BYTES_MIN))
+        self._buffered_max = credit_bytes - self._part
         self._sources = {stream: _Source() for stream in streams}
 
     @property
@@ -165,13 +171,13 @@ class Merge:
             return []
         wanted = []
         for stream, source in self._sources.items():
-            room = self._credit - source.buffered
-            if source.asked or room <= 0 or self._is_over(source):
+            full = source.buffered > self._buffered_max
+            if source.asked or full or self._is_over(source):
                 continue
             source.asked = True
             by_glsn = not source.next
             begin = self.position if by_glsn else source.next
-            wanted.append(Want(stream, begin, by_glsn, room))
+            wanted.append(Want(stream, begin, by_glsn, self._part))
         return wanted
 
     def _is_over(self, source: _Source) -> bool:

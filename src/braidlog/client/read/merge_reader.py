@@ -173,7 +173,8 @@ class MergeReader(AsyncClosable):
         )
         within = settings.read_wait_s + settings.attempt_timeout_s
         while True:
-            await asyncio.sleep(backoff.pause(settings.share()))
+            if pause := backoff.pause(settings.share()):
+                await asyncio.sleep(pause)
             try:
                 nodes = self._readers(want.stream)
                 node = nodes[self._turns[want.stream] % len(nodes)]
@@ -193,6 +194,7 @@ class MergeReader(AsyncClosable):
                 continue
             if answer.sizes or self._says_more(want, answer):
                 self._merge.feed(answer, payload)
+                self._ask()  # Before what came is taken.
                 self._fed.set()
                 return
             # Nothing yet; a replica that lags must not be asked for ever.
