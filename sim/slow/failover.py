@@ -27,9 +27,9 @@ STORM = Storm("end of a node", {}, seconds=1.0)
 _WARM_S = 2.0
 _AFTER_S = 2.0
 _PAUSE_S = 0.01
-_GAP_MEDIAN_S = 0.3
+_GAP_MEDIAN_S = 0.28
 # It takes 0.15 s to know that the node is dead, and two epochs to have a third replica.
-_GAP_MAX_S = 0.45
+_GAP_MAX_S = 0.4
 # What the network alone may add to one append: a packet may be late on each hop.
 _NOISE_S = 0.1
 

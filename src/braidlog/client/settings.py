@@ -63,7 +63,8 @@ class ClientSettings:
     table_reads_max: int = 256
     """Questions about tables that are under way at a time; further ones wait."""
     metadata_pause_s: float = 0.1
-    """Shortest time between two answers about changes of the metadata."""
+    """How long a client asks for no more changes of the metadata after it heard of two
+    that came within this time."""
     retry_first_s: float = 0.02
     """Pause before the first retry; later pauses grow."""
     retry_max_s: float = 1.0

@@ -402,6 +402,17 @@ def test_a_broken_connection_is_confirmed_by_silence() -> None:
     assert not live.dead(1, 2.5)
 
 
+def test_a_broken_connection_is_looked_at_when_it_is_time() -> None:
+    live = Liveness(LivenessSettings(), 0.0)
+    live.lost(1, 2.1)
+    live.lost(2, 2.15)
+    assert not live.due(2.24)
+    assert live.due(2.26)
+    assert not live.due(2.29)
+    assert live.due(2.31)
+    assert not live.due(99.0)
+
+
 def test_who_has_reported_stays_alive_by_other_messages() -> None:
     live = Liveness(LivenessSettings(), 0.0)
     live.kept(1, 0.9)

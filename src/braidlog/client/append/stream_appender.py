@@ -278,8 +278,12 @@ class StreamAppender:
             self._forget_attempts()
         self._link = link
         self._node = node
-        self._epoch = routes.stream(self.stream).epoch
-        self._tried = max(self._tried, self._epoch)
+        epoch = routes.stream(self.stream).epoch
+        if epoch != self._epoch:
+            # A new primary may hear of its role a moment after this client did.
+            self._backoff.reset()
+        self._epoch = epoch
+        self._tried = max(self._tried, epoch)
 
     def _forget_attempts(self) -> None:
         under_way, self._under_way = self._under_way, {}

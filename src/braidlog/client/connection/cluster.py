@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -312,6 +313,8 @@ class Cluster:
         """
         settings = self.settings
         backoff = self.backoff()
+        loop = asyncio.get_running_loop()
+        answered = -math.inf
         while True:
             addresses = self._addresses()
             tried = False
@@ -321,7 +324,10 @@ class Cluster:
                 tried = True
                 if await self._watch_at(address):
                     backoff.reset()
-                    await asyncio.sleep(settings.metadata_pause_s)
+                    # Of two decisions in a row, the second may be what is waited for.
+                    before, answered = answered, loop.time()
+                    if answered - before < settings.metadata_pause_s:
+                        await asyncio.sleep(settings.metadata_pause_s)
                     break
                 # The next node may know; those who need an answer get the error.
                 await asyncio.sleep(backoff.pause(settings.share()))

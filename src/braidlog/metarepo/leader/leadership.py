@@ -176,6 +176,8 @@ class Leadership:
     def passed(self, repository: Repository, now: float) -> None:
         """Let time pass."""
         self.liveness.called(now)
+        if self.liveness.due(now):
+            self._stirred = True
         state = repository.state
         if self.slow_nodes.passed(state, lambda n: self.liveness.alive(n, now), now):
             self._stirred = True

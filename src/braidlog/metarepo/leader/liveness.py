@@ -10,6 +10,7 @@ answers the leader of the Raft group need not report to be alive.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from braidlog.errors import InvalidArgumentError
@@ -44,6 +45,7 @@ class Liveness:
         self._settings = settings
         self._heard: dict[int, float] = {}
         self._lost: dict[int, float] = {}
+        self._due = math.inf
         self._began = now
         self._patient_until = now + settings.grace
         self._called = now
@@ -72,6 +74,15 @@ class Liveness:
     def lost(self, node: int, now: float) -> None:
         """Note that the connection to a node broke."""
         self._lost.setdefault(node, now)
+        self._due = min(self._due, now + self._settings.confirm_timeout)
+
+    def due(self, now: float) -> bool:
+        """Tell, once, when a node whose connection broke was waited for long enough."""
+        if now < self._due:
+            return False
+        later = (at + self._settings.confirm_timeout for at in self._lost.values())
+        self._due = min((at for at in later if at > now), default=math.inf)
+        return True
 
     def forget(self, known: set[int]) -> None:
         """Drop nodes that were removed."""

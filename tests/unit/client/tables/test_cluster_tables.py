@@ -41,6 +41,8 @@ async def filled(
     keys = [KEYS[n % 40] for n in range(count)]
     values = [b'{"n":%d}' % n for n in range(count)]
     await log.append_many(values, keys=keys)
+    wanted = options.get("replicas", 1)
+    await until(lambda: len(table._hosts.info().joined) >= wanted)
     return log, table, dict(zip(keys, values, strict=True))
 
 
