@@ -239,6 +239,15 @@ class MetadataMember:
         if self.leadership is not None:
             self.leadership.liveness.lost(node, self._now)
 
+    def left(self, node: int, now: float) -> None:
+        """Note that a node has closed the connection that it had made.
+
+        A leader that ended is missed for that, too: what it sent before may be taken
+        after the other connection broke, and looks like a sign of life.
+        """
+        if node == self.leader:
+            self.lost(node, now)
+
     def transfer(self, node: int) -> None:
         """Hand leadership over to a voter, if this node leads.
 

@@ -42,6 +42,7 @@ from braidlog.node.replication.replicas import Replicas
 from braidlog.node.replication.scrub import Scrub
 from braidlog.node.repository.member import (
     FIRST_GROUP,
+    HEARTBEAT_TICKS,
     RepositoryMember,
     end_groups,
 )
@@ -53,6 +54,7 @@ from braidlog.node.rescue.faults import FaultRecorder
 from braidlog.node.rescue.group_base import begin_base
 from braidlog.node.syncer import Syncer
 from braidlog.node.tables.tables import TABLE_REQUESTS, Tables, TableWork
+from braidlog.node.tick_schedule import TickSchedule
 from braidlog.serving.admission import Capacity
 from braidlog.serving.descriptors import places
 from braidlog.serving.sessions import Request, Session, Sessions
@@ -121,7 +123,6 @@ class ClusterNode:
         self._syncer = syncer
         self._loop = asyncio.get_running_loop()
         self._chance = random.Random(seed)
-        self._timer: asyncio.TimerHandle | None = None
         self._closed = False
         self._guard = InputGuard(self.id)
         self.failed = self._guard.failed
@@ -167,6 +168,16 @@ class ClusterNode:
             self._route, self._registration, self.peer_identity, self.failed, self.now
         )
         self._observer = self._make_observer()
+        self._ticks = self._make_ticks()
+
+    def _make_ticks(self) -> TickSchedule:
+        timing = self.config.timing
+        return TickSchedule(
+            self._tick,
+            tick_s=timing.tick_ms / 1000,
+            heartbeat_ticks=HEARTBEAT_TICKS,
+            rest_max_s=timing.heartbeat_ms / 1000,
+        )
 
     def _make_peers(self, token: str, tls: ssl.SSLContext | None) -> Peers:
         name, versions = self.config.cluster.name, (VERSION_MIN, VERSION_MAX)
@@ -409,8 +420,7 @@ class ClusterNode:
         self._replica_offer.close()
         self.directory.close()
         self._flushes.close()
-        if self._timer is not None:
-            self._timer.cancel()
+        self._ticks.close()
         self.peers.close()
 
     # --- what comes in
@@ -459,6 +469,11 @@ class ClusterNode:
         self.requests.answers.gone(session)
         # If it was another node, it may doubt that this one is there.
         self._reporting.again()
+        if session.node:
+            self._ticks.hurry()
+            if self.member is not None:
+                self._guard.run(self.member.group.left, session.node, self.now)
+                self.changed()
 
     def soon(self, call: Callable[[], None], seconds: float = 0.0) -> None:
         """Call something in another turn of the loop, with other work between."""
@@ -526,6 +541,8 @@ class ClusterNode:
             # The group has made this node a member: it begins with an empty log.
             log = GroupLog.create(self._store, self._era)
             member = self._route.member = self._make_member(log)
+        if self._ticks.awaits:
+            self._tick()
         member.group.step(bytes(payload))
         member.group.kept(node, self._loop.time())
         if member.group.stirred:
@@ -546,9 +563,11 @@ class ClusterNode:
         self._reporting.again()
         if self.member is not None:
             self._guard.run(self.member.group.unsent, node)
+        self._ticks.hurry()
         self.changed()
 
     def _peer_lost(self, node: int) -> None:
+        self._ticks.hurry()
         if self.member is not None:
             self._guard.run(self.member.group.lost, node, self._loop.time())
             self.changed()
@@ -556,13 +575,14 @@ class ClusterNode:
     # --- time and disk
 
     def _tick(self) -> None:
-        self._timer = self._loop.call_later(
-            self.config.timing.tick_ms / 1000, self._tick
-        )
         now = self._loop.time()
         self._readiness.ticked(now)
         self._observer.ticked()
         self._guard.run(self._let_pass, now)
+        member = self._route.member
+        seen = self._sync_times.written, self._reporting.standing, self._route.revision
+        heartbeats = member is not None and member.hears_heartbeats()
+        self._ticks.again(seen, heartbeats=heartbeats)
 
     def _let_pass(self, now: float) -> None:
         self.replicas.tick(now)

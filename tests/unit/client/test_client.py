@@ -15,13 +15,12 @@ from braidlog.errors import (
     ConnectionLostError,
     DeadlineError,
     NotFoundError,
-    NotPrimaryError,
     NotReadyError,
     OlderNodesError,
     TooLargeError,
     TrimmedError,
 )
-from braidlog.wire.messages import Append, Appended, Message, Read
+from braidlog.wire.messages import Append, Message, Read
 from unit.client.batches import FakeBatch
 from unit.client.fake import FakeCluster
 
@@ -121,52 +120,6 @@ async def test_appends_follow_the_primary(
     cluster.fail_over(stream.number)
     assert await later == 2
     assert await values(log) == [b"a", b"b"]
-
-
-async def test_a_new_primary_that_has_not_heard_of_it_is_asked_again_at_once(
-    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with cluster.client(retry_first_s=60.0, retry_max_s=60.0) as client:
-        log = await client.create_log("log")
-        await log.append(b"a")
-        [stream] = [each for each in cluster.streams.values() if each.batches]
-        append, refused = cluster._append, [1]
-
-        def too_early(node: int, message: Append, payload: bytes) -> Appended:
-            if stream.epoch > 1 and refused:
-                refused.pop()
-                raise NotPrimaryError("of the next epoch it knows nothing yet")
-            return append(node, message, payload)
-
-        monkeypatch.setattr(cluster, "_append", too_early)
-        later = asyncio.create_task(log.append(b"b"))
-        cluster.kill(stream.replicas[0])
-        await asyncio.sleep(0.02)
-        cluster.fail_over(stream.number)
-        assert await asyncio.wait_for(later, 5.0) == 2
-        assert not refused
-
-
-async def test_the_second_of_two_decisions_is_heard_at_once(
-    cluster: FakeCluster,
-) -> None:
-    """And a third one in a row after a pause, lest a client does nothing else."""
-    async with cluster.client(metadata_pause_s=0.2) as client:
-        await client.create_log("log")
-        heard = []
-        for _ in range(2):
-            await asyncio.sleep(0.5)  # For longer than two pauses nothing was decided.
-            for _ in range(3):
-                cluster.bump()
-                await settled()
-                heard.append(client._cluster.routes.index == cluster.index)
-        assert heard == [True, True, False] * 2
-
-
-async def settled() -> None:
-    """Let everything happen that waits for nothing but a turn of the loop."""
-    for _ in range(50):
-        await asyncio.sleep(0)
 
 
 async def test_a_primary_that_hangs_is_left(
@@ -497,41 +450,3 @@ async def test_plain_values_are_looked_at_one_by_one_if_they_must_be(
         await log.append_many([b"x", 5])  # type: ignore[list-item]
     with pytest.raises(TooLargeError):
         await log.append_many([bytes(16 << 20)])
-
-
-async def test_a_long_read_gives_others_a_turn_and_reads_ahead(
-    cluster: FakeCluster,
-) -> None:
-    """A program that never waits between records must not hold up everything else."""
-    asked: list[int] = []
-
-    def ask(_: int, message: Message) -> str:
-        if isinstance(message, Read):
-            asked.append(message.bytes_max)
-        return ""
-
-    async with cluster.client(prefetch_bytes=4 << 20) as client:
-        log = await client.create_log("log")
-        for _ in range(64):
-            await log.append(bytes(128 << 10))
-        cluster.fault = ask
-        turns = passed = 0
-
-        async def other() -> None:
-            nonlocal turns
-            while True:
-                turns += 1
-                await asyncio.sleep(0)
-
-        beside = asyncio.create_task(other())
-        ahead: list[int] = []
-        async for record in log.read():
-            passed += len(record.value or b"")
-            ahead.append(sum(asked) - passed)
-        beside.cancel()
-    assert record.position == 64
-    assert set(asked) == {1 << 20}
-    assert turns > 30
-    # Parts are asked for while others are passed on, but no more than the credit, and
-    # the part that is being passed on.
-    assert 1 << 20 < max(ahead) <= (4 << 20) + (1 << 20)

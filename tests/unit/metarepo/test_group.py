@@ -33,13 +33,16 @@ from braidlog.raft import (
     NotLeaderError,
     RaftConfig,
     Stored,
+    codec,
 )
+from braidlog.raft.messages import Heartbeat
 from braidlog.wire import commands
 from braidlog.wire.commands import ChangeTables, Command
 from braidlog.wire.messages import (
     FEATURES_OF_TABLES,
     Commit,
     Configure,
+    Consensus,
     Faults,
     Feature,
     Recorded,
@@ -620,3 +623,58 @@ def test_tables_that_begin_later_wait_until_all_nodes_know_that() -> None:
         lone.features[node] = FEATURES_OF_TABLES
         lone.tell(node=node)
     assert isinstance(lone.result(ChangeTables((made,))), Done)
+
+
+def test_a_leader_that_ended_is_missed_although_it_was_heard_of_late() -> None:
+    """What it sent last may be taken after one of the two connections to it broke."""
+    voters = Stored(Base(membership=Membership((1, 2, 3))))
+    lone = Lone(voters, lead=False)
+    core = lone.group.raft.core
+    heartbeat = codec.encode(Heartbeat(2, 1, 1, 0, 0, 0))
+    for _ in range(3):
+        lone.group.step(heartbeat)
+        lone.wait(0.05)
+    lone.group.lost(2, lone.now)
+    lone.group.step(heartbeat)
+    lone.run()
+    suspected = [core.suspected]
+    for node in (3, 2):
+        lone.group.left(node, lone.now)
+        suspected.append(core.suspected)
+    assert suspected == [False, False, True]
+    lone.sent.clear()
+    lone.wait(0.15)
+    assert any(isinstance(each, Consensus) for each in lone.sent)
+
+
+def quiet(lone: Lone, seconds: float) -> int:
+    """Let all nodes live and nothing happen; return how often the leader looked."""
+    leads = lone.group.leadership
+    assert leads is not None
+    looks = set()
+    for _ in range(round(seconds / 0.05)):
+        for node in (1, 2, 3):
+            lone.group.kept(node, lone.now)
+        lone.wait(0.05)
+        looks.add(leads._looked)
+    return len(looks)
+
+
+def test_a_leader_with_nothing_to_do_looks_seldom() -> None:
+    lone = three_nodes()
+    quiet(lone, 5.0)
+    assert quiet(lone, 5.0) == 11
+    lone.result(commands.CreateLog(LOG, "log", 1, 1, 1))
+    assert quiet(lone, 1.0) >= 10
+
+
+@pytest.mark.parametrize("ticks", range(0, 10, 3))
+def test_a_leader_that_looks_seldom_sees_at_once_who_is_silent(ticks: int) -> None:
+    lone = three_nodes()
+    quiet(lone, 5.0 + ticks * 0.05)
+    lone.events.clear()
+    for _ in range(12):
+        for node in (1, 2):
+            lone.group.kept(node, lone.now)
+        lone.wait(0.05)
+    assert [event.name for event in lone.events] == ["node_lost"]

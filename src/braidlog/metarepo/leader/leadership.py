@@ -62,6 +62,10 @@ from braidlog.wire.tables import CreateTable, TableChange
 
 LOOK_SECONDS: Final = 0.1
 """Between looks at all nodes and streams, if nothing happens."""
+REST_SECONDS: Final = 0.5
+"""Between two looks when nobody is missed and nothing followed from the last ones."""
+_VAIN: Final = 20
+"""Looks in vain before that."""
 YIELD_SECONDS: Final = 2.0
 """Between attempts to give the lead away."""
 
@@ -108,6 +112,8 @@ class Leadership:
         self._registering: dict[int, int] = {}
         self._messages: list[tuple[int, Message]] = []
         self._looked = now - 1.0
+        self._vain = 0
+        """Looks in a row from which nothing followed."""
         self._stirred = True
         self._news = True
         self.gone: frozenset[int] = frozenset()
@@ -198,6 +204,7 @@ class Leadership:
 
     def begun(self, index: int, command: Command) -> None:
         """Note a command that was logged; the collector notes cuts."""
+        self._vain = 0
         if not isinstance(command, _UNTOLD):
             self._told[index] = command, self._reason(command)
         if isinstance(command, commands.ChangeFaults):
@@ -439,12 +446,18 @@ class Leadership:
         stirred = (
             self._stirred or self.collector.stirred or self.fault_recording.stirred
         )
-        if not stirred and now - self._looked < LOOK_SECONDS:
+        passed = now - self._looked
+        if not stirred and (passed < LOOK_SECONDS or self._rests(passed, now)):
             return False
+        self._vain = 0 if stirred else self._vain + 1
         self._looked, self._stirred, self.collector.stirred = now, False, False
         self.fault_recording.stirred = False
         self._news |= stirred
         return True
+
+    def _rests(self, passed: float, now: float) -> bool:
+        calm = self._vain >= _VAIN and not self.gone and not self.liveness.misses(now)
+        return calm and passed < REST_SECONDS
 
     def _reason(self, command: Command) -> str:
         if isinstance(command, commands.Seal | commands.Unseal | commands.MoveReplica):
@@ -587,6 +600,8 @@ class Leadership:
             message = self.publisher.configure(repository, self.collector, node, now)
             if message is not None:
                 self._messages.append((node, message))
+        if self._messages:
+            self._vain = 0
 
     def take_messages(self) -> list[tuple[int, Message]]:
         """Return what is to be sent to nodes."""

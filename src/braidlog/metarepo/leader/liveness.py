@@ -90,6 +90,11 @@ class Liveness:
             for node in set(times) - known:
                 del times[node]
 
+    def misses(self, now: float) -> bool:
+        """Tell whether somebody is silent for too long, or a connection broke."""
+        silent = now - self._settings.failure_timeout
+        return bool(self._lost) or min(self._heard.values(), default=now) <= silent
+
     def dead(self, node: int, now: float) -> bool:
         """Tell whether a node is taken for dead."""
         lost = self._lost.get(node)

@@ -121,6 +121,12 @@ class RepositoryMember:
             return False
         return core.role is Role.LEADER or core.elapsed <= 2 * HEARTBEAT_TICKS
 
+    def hears_heartbeats(self) -> bool:
+        """Tell whether a leader's heartbeats have come until now."""
+        core = self.group.raft.core
+        follows = core.role is Role.FOLLOWER and core.leader != 0
+        return follows and core.elapsed <= 2 * HEARTBEAT_TICKS
+
     def leads_now(self) -> tuple[int, int]:
         """Return the node that leads, 0 if none is known, and the term."""
         return self.group.leader, self.group.raft.core.term
