@@ -86,6 +86,8 @@ FOUND = [
     (33453, "outages"),
     # A simulated producer repeated what was stored and trimmed, for ever.
     (77171, "deaf"),
+    # A leader at rest took its seldom ticks for delays, so no slow node was fast again.
+    (500085, "full"),
     # A voter that was sent more than fits into a batch of small segments.
     (136, "full"),
     (5, "rot"),

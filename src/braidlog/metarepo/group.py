@@ -194,8 +194,8 @@ class MetadataMember:
         self.stirred = True
         self.raft.durable(number)
 
-    def tick(self, now: float) -> None:
-        """Let time pass."""
+    def tick(self, now: float, late: float = 0.0) -> None:
+        """Let time pass; this call was due ``late`` seconds ago."""
         self.stirred = True
         self._now = max(now, self._now)
         ticks = int((self._now - self._ticked) / self.settings.tick)
@@ -205,7 +205,7 @@ class MetadataMember:
         if self.leader and not self.raft.core.suspected:
             self._missed = ()
         if self.leadership is not None:
-            self.leadership.passed(self.repository, self._now)
+            self.leadership.passed(self.repository, self._now, late)
         self._events += self._elections.tick(self._now)
         self._expire()
 

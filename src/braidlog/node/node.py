@@ -587,7 +587,7 @@ class ClusterNode:
     def _let_pass(self, now: float) -> None:
         self.replicas.tick(now)
         if self.member is not None:
-            self.member.group.tick(now)
+            self.member.group.tick(now, self._ticks.late(now))
         self._sync_times.tick()
         self._reporting.tick(now)
         self._retention.tick(now)

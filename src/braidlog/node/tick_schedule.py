@@ -64,6 +64,11 @@ class TickSchedule:
             wait = self._heartbeat_s + (self._tick_s if heartbeats else 0.0)
         self._set(wait)
 
+    def late(self, now: float) -> float:
+        """Return for how many seconds a tick has been due."""
+        timer = self._timer
+        return max(0.0, now - timer.when()) if timer is not None else 0.0
+
     def hurry(self) -> None:
         """Go back to work: what happened may need the next ticks."""
         self._quiet = 0

@@ -29,6 +29,9 @@ class Timers:
     def cancel(self) -> None:
         self.set -= 1
 
+    def when(self) -> float:
+        return self.waits[-1]
+
 
 @pytest.fixture
 def timers() -> Timers:
@@ -99,3 +102,13 @@ async def test_after_the_end_nothing_ticks(timers: Timers) -> None:
     assert not schedule.awaits
     schedule.hurry()
     assert timers.set == 0
+
+
+async def test_a_rest_is_no_delay(timers: Timers) -> None:
+    schedule = await scheduled(timers)
+    assert schedule.late(9.0) == 0.0  # Before the first tick.
+    for _ in range(30):
+        schedule.again((1,), heartbeats=False)
+    assert timers.waits[-1] == REST
+    assert schedule.late(0.1) == 0.0
+    assert schedule.late(0.151) == pytest.approx(0.05)

@@ -11,6 +11,7 @@ until that is applied. Nothing is decided before the state is up to date.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -102,7 +103,7 @@ class Leadership:
         self.fault_recording = FaultRecording()
         self._room = StateBudget(settings.state_bytes_max)
         self._fault_logs = settings.fault_logs
-        self.slow_nodes = SlowNodes(settings.slowness, settings.tick, now)
+        self.slow_nodes = SlowNodes(settings.slowness, now)
         self._controller = Controller(settings.controller)
         self._hosting = Hosting(settings.host_patience)
         self._placing: set[int] = set()
@@ -179,13 +180,14 @@ class Leadership:
         if self.ready:
             self._messages += self.publisher.reported(repository, report, now)
 
-    def passed(self, repository: Repository, now: float) -> None:
-        """Let time pass."""
+    def passed(self, repository: Repository, now: float, late: float) -> None:
+        """Let time pass; it was to pass ``late`` seconds ago."""
         self.liveness.called(now)
         if self.liveness.due(now):
             self._stirred = True
         state = repository.state
-        if self.slow_nodes.passed(state, lambda n: self.liveness.alive(n, now), now):
+        alive = partial(self.liveness.alive, now=now)
+        if self.slow_nodes.passed(state, alive, now, late):
             self._stirred = True
         self._events += self.slow_nodes.take_events()
 

@@ -22,14 +22,13 @@ _NOBODY: Final[frozenset[int]] = frozenset()
 class SlowNodes:
     """Soft state of one leader; nobody is slow if the floor is 0."""
 
-    def __init__(self, settings: SlownessSettings, tick: float, now: float) -> None:
-        """Begin to look; the leader is called every ``tick`` seconds."""
+    def __init__(self, settings: SlownessSettings, now: float) -> None:
+        """Begin to look."""
         self._on = settings.floor > 0
         self._settings = settings
-        self._tick = tick
         self._answers = AnswerTimes()
         self._judge = Slowness(settings, now)
-        self._begun = self._ticked = now
+        self._begun = now
         self._late = 0.0
 
     @property
@@ -69,12 +68,16 @@ class SlowNodes:
         """Drop nodes that were removed."""
         self._judge.forget(known)
 
-    def passed(self, state: State, alive: Callable[[int], bool], now: float) -> bool:
-        """Let time pass; tell whether somebody is slow or fast by it."""
+    def passed(
+        self, state: State, alive: Callable[[int], bool], now: float, late: float
+    ) -> bool:
+        """Let time pass; tell whether somebody is slow or fast by it.
+
+        The leader itself is ``late`` by so many seconds, and has measured that, too.
+        """
         if not self._on:
             return False
-        self._late += max(0.0, now - self._ticked - self._tick)
-        self._ticked = now
+        self._late += late
         window = now - self._begun
         if window < self._settings.window:
             return False
