@@ -18,7 +18,6 @@ import random
 import ssl
 import time
 from collections.abc import Callable
-from functools import partial
 from typing import Any, Final, TypeAlias
 
 from braidlog.errors import ClosedError, LogError, NotReadyError
@@ -133,15 +132,12 @@ class ClusterNode:
         self.incarnation, self.identity = who.incarnation, who.directory
         self.peer_identity = PeerIdentity(store, self.id, who, self._era)
         self._outbox = Outbox()
-        self._flushes = FlushScheduler(
-            self._outbox, partial(self._guard.run, self._carry_out), syncer.wake
-        )
+        self._flushes = FlushScheduler(self._outbox, self._carry_out, syncer.wake)
         self.peers = self._make_peers(token, tls)
         self.directory = self._make_directory()
         self._route = RepositoryRoute(self.id, self.peers, self.directory)
         self.replicas = self._make_replicas()
         self._sync_times = self._make_sync_times(clock)
-        self._noting = partial(self._guard.run, self._note_durable)
         self._route.member = self._open_member()
         end_groups(store, before=self._era)
         self.peer_identity.repository = lambda: (
@@ -600,15 +596,18 @@ class ClusterNode:
 
     def _synced(self) -> None:
         # Somebody waits for what a sync lets go; what came in meanwhile goes with it.
-        self._flushes.now(self._noting)
+        self._flushes.now(self._note_durable)
 
     def _note_durable(self) -> None:
-        durable = self._store.durable()
-        self._sync_times.synced(durable)
-        self.replicas.synced(durable)
-        member = self._route.member
-        if member is not None:
-            member.synced(durable)
+        try:
+            durable = self._store.durable()
+            self._sync_times.synced(durable)
+            self.replicas.synced(durable)
+            member = self._route.member
+            if member is not None:
+                member.synced(durable)
+        except Exception as error:
+            self._guard.bear(error)
 
     def _probe_disk(self) -> None:
         with contextlib.suppress(LogError):  # Who has to write hears of it, and acts.
@@ -621,13 +620,18 @@ class ClusterNode:
         self._flushes.soon()
 
     def _carry_out(self) -> None:
-        now = self._loop.time()
+        # At the end of each turn, so each call counts, also one that does nothing.
+        try:
+            self._flush(self._loop.time())
+        except Exception as error:
+            self._guard.bear(error)
+
+    def _flush(self, now: float) -> None:
         turns, route = self._flushes, self._route
         turns.stirred = True
         while turns.stirred:
             turns.stirred = False
-            reports = self.replicas.flush(now)
-            if reports:
+            if self.replicas.dirty and (reports := self.replicas.flush(now)):
                 self._reporting.durable(tuple(reports), now)
             member = route.member
             if member is not None and member.flush():
@@ -637,7 +641,12 @@ class ClusterNode:
         # Most turns bring no news, and many write nothing.
         if route.has_news():
             self._look_at_news()
-        self._note_written()
+        try:
+            ticket = self._store.ticket()
+        except LogError:
+            return  # Who writes next hears of it, and acts.
+        if ticket > self._sync_times.written:
+            self._sync_times.wrote(ticket, self._store.hurried)
 
     def _look_at_news(self) -> None:
         revision = self._route.revision
@@ -648,14 +657,6 @@ class ClusterNode:
             self.tables.look()
         # If one of them fails, for instance for want of room, all look again.
         self._route.seen = revision
-
-    def _note_written(self) -> None:
-        try:
-            ticket = self._store.ticket()
-        except LogError:
-            return  # Who writes next hears of it, and acts.
-        if ticket > self._sync_times.written:
-            self._sync_times.wrote(ticket, self._store.hurried)
 
     @property
     def leader(self) -> int:

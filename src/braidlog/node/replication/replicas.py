@@ -112,7 +112,8 @@ class Replicas:
         self._changed = changed
         self._hosted: dict[int, _Hosted] = {}
         self._by_log: dict[bytes, set[int]] = {}
-        self._dirty: dict[int, None] = {}  # dicts, for their order
+        self.dirty: dict[int, None] = {}  # dicts, for their order
+        """Streams of which `flush` has something to do."""
         self._unsynced: dict[int, None] = {}
         self._configured = 0
         self.counters = Counters()
@@ -130,7 +131,7 @@ class Replicas:
         return hosted
 
     def _touch(self, stream: int) -> None:
-        self._dirty[stream] = None
+        self.dirty[stream] = None
         # What was written may be synced before the turn ends.
         self._unsynced[stream] = None
         self._changed()
@@ -310,9 +311,9 @@ class Replicas:
     def flush(self, now: float) -> list[StreamReport]:
         """Do what the replicas ask for; return the reports that should go now."""
         reports, waiting = [], []
-        while self._dirty:
-            stream = next(iter(self._dirty))
-            del self._dirty[stream]
+        while self.dirty:
+            stream = next(iter(self.dirty))
+            del self.dirty[stream]
             hosted = self._hosted.get(stream)
             if hosted is None:
                 continue
@@ -323,7 +324,7 @@ class Replicas:
             report = self._carry_out(stream, hosted, now)
             if report is not None:
                 reports.append(report)
-        self._dirty.update(dict.fromkeys(waiting))
+        self.dirty.update(dict.fromkeys(waiting))
         return reports
 
     def _carry_out(
