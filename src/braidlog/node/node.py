@@ -538,7 +538,7 @@ class ClusterNode:
             log = GroupLog.create(self._store, self._era)
             member = self._route.member = self._make_member(log)
         if self._ticks.awaits:
-            self._tick()
+            self._ticks.heard()
         member.group.step(bytes(payload))
         member.group.kept(node, self._loop.time())
         if member.group.stirred:

@@ -46,6 +46,7 @@ class TickSchedule:
         self._seen: tuple[object, ...] = ()
         self._quiet = 0
         self._timer: asyncio.TimerHandle | None = None
+        self._ticked = 0.0
         self.resting = False
         self.awaits = False
         """Whether it rests, and ticks when the next heartbeat comes."""
@@ -55,6 +56,7 @@ class TickSchedule:
 
         ``heartbeats`` tells whether those of a leader come to this node.
         """
+        self._ticked = self._loop.time()
         self._quiet = self._quiet + 1 if seen == self._seen else 0
         self._seen = seen
         self.resting = self._can_rest and self._quiet >= _QUIET
@@ -63,6 +65,11 @@ class TickSchedule:
         if self.resting:
             wait = self._heartbeat_s + (self._tick_s if heartbeats else 0.0)
         self._set(wait)
+
+    def heard(self) -> None:
+        """Tick if that was waited for; once, however many messages come together."""
+        if self.awaits and self._loop.time() - self._ticked >= self._tick_s:
+            self._tick()
 
     def late(self, now: float) -> float:
         """Return for how many seconds a tick has been due."""

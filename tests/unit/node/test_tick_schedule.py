@@ -20,6 +20,10 @@ class Timers:
     def __init__(self) -> None:
         self.waits: list[float] = []
         self.set = 0
+        self.now = 0.0
+
+    def time(self) -> float:
+        return self.now
 
     def call_later(self, wait: float, _: Callable[[], None]) -> Any:
         self.waits.append(wait)
@@ -112,3 +116,20 @@ async def test_a_rest_is_no_delay(timers: Timers) -> None:
     assert timers.waits[-1] == REST
     assert schedule.late(0.1) == 0.0
     assert schedule.late(0.151) == pytest.approx(0.05)
+
+
+async def test_messages_that_come_together_are_one_tick(timers: Timers) -> None:
+    schedule = await scheduled(timers)
+    ticks = []
+
+    def tick() -> None:
+        ticks.append(timers.now)
+        schedule.again((1,), heartbeats=True)
+
+    schedule._tick = tick
+    schedule.heard()  # At work it ticks by itself.
+    for _ in range(21):
+        schedule.again((1,), heartbeats=True)
+    for timers.now in (0.1, 0.1, 0.12, 0.2, 0.2):
+        schedule.heard()
+    assert ticks == [0.1, 0.2]

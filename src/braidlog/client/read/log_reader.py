@@ -98,9 +98,11 @@ class LogReader:
         if begin >= end:
             return
         async with MergeReader(self._cluster, self._id, begin, end) as reading:
+            turns = _Turns()
             while spans := await reading.next():
-                async for span in _by_and_by(spans):
+                for span in spans:
                     yield span
+                    await turns.passed(span)
 
     def records(self, span: Span) -> Iterable[Record]:
         """Return the records of a part of a batch."""
@@ -197,6 +199,7 @@ class LogReader:
             return
         async with MergeReader(self._cluster, self._id, begin) as reading:
             known = self._log.end
+            turns = _Turns()
             while True:
                 # What is there takes as long as it takes: a timeout is for what is not.
                 within = None if reading.position < known else timeout
@@ -205,8 +208,9 @@ class LogReader:
                     known = (await self._log.refresh()).stop
                     if reading.position >= known:
                         return
-                async for span in _by_and_by(spans):
+                for span in spans:
                     yield span
+                    await turns.passed(span)
 
     async def rows(
         self, begin: int, end: int, columns: list[str]
@@ -236,14 +240,17 @@ class LogReader:
             return False
 
 
-async def _by_and_by(spans: Iterable[Span]) -> AsyncGenerator[Span, None]:
-    """Iterate over spans, and let others have a turn from time to time."""
-    passed = 0
-    for span in spans:
-        yield span
-        passed += len(span.data)
-        if passed >= _TURN_BYTES:
-            passed = 0
+class _Turns:
+    """Gives others a turn of the loop from time to time."""
+
+    def __init__(self) -> None:
+        self._bytes = 0
+
+    async def passed(self, span: Span) -> None:
+        """Count a span that was passed on."""
+        self._bytes += len(span.data)
+        if self._bytes >= _TURN_BYTES:
+            self._bytes = 0
             await asyncio.sleep(0)
 
 

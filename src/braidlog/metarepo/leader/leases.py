@@ -5,8 +5,12 @@ cursor was moved. The clock of the next leader may be ahead, and would end it ea
 what had not run out when a leader began holds for its whole time from then, by a clock
 that only goes forward. etcd does the same with its leases.
 
-*Invariants.* A lease never ends earlier than its time after it was given, if no clock
-runs too fast. It may last longer, by at most its time for each change of the leader.
+*Invariants.* A lease lasts its time after it was given, and longer by at most its time
+for each change of the leader.
+
+*Limits.* Whether a lease had run out is judged by the last cursor that was moved. If an
+earlier leader was ahead too, its cursors say that much time has passed, and a lease
+that a leader with the right time gave after it ends early.
 """
 
 from __future__ import annotations
