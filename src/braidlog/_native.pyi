@@ -7,7 +7,7 @@ from typing import Any, Self, final
 
 from typing_extensions import Buffer, disjoint_base
 
-from braidlog._native_lane import Conn, Frame, Leader, NodeReport, Tail
+from braidlog._native_lane import Conn, Frame, Lane, Leader, NodeReport, Stream, Tail
 from braidlog.store.arguments import DurationLike, TimestampLike
 from braidlog.types import HeadersLike, Producer
 
@@ -24,6 +24,7 @@ __all__ = [
     "FrameIterator",
     "HostedRestore",
     "HostedTable",
+    "Lane",
     "Leader",
     "Listing",
     "Log",
@@ -39,6 +40,7 @@ __all__ = [
     "Replicas",
     "Restore",
     "Store",
+    "Stream",
     "Table",
     "TableBatches",
     "TableCache",
@@ -606,6 +608,8 @@ class RawMerge(Iterator[ArrowBatch]):
 class Replicas:
     """Streams of a store that are replicas. Got from `Store.replicas`."""
 
+    def hurry(self, size: int) -> None: ...
+    def hurried(self) -> int: ...
     def create(self, name: str, log_id: int, options: bytes, created: int) -> int: ...
     def alter(self, log_id: int, options: bytes) -> int: ...
     def restart(

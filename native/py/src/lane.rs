@@ -1,15 +1,17 @@
 //! One end of a connection: one call for each socket read, one for each frame to send.
 
 use braidlog_core::Error;
+use braidlog_core::lane::stream::COMMIT;
 use braidlog_core::lane::{Appended, Conn as CoreConn, Event, Refusal, Segment, Side};
 use braidlog_core::wire::{Frame, Place};
 use pyo3::buffer::PyBuffer;
-use pyo3::intern;
+use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyString};
+use pyo3::types::PyBytes;
 
 use crate::error::to_py;
 use crate::exit::with_python;
+use crate::stream::Lane;
 
 /// Whether a request was opened, or why not; `braidlog.wire.server` has the words.
 const OPENED: u8 = 0;
@@ -21,6 +23,9 @@ const NO_ROOM: u8 = 3;
 #[pyclass(module = "braidlog._native")]
 pub struct Conn {
     core: CoreConn<Py<PyAny>>,
+    /// Takes what peers say to one another, as far as it is what is next.
+    #[pyo3(get, set)]
+    lane: Option<Py<Lane>>,
 }
 
 #[pymethods]
@@ -37,25 +42,46 @@ impl Conn {
         let side = if server { Side::Server } else { Side::Client };
         Self {
             core: CoreConn::new(side, window, incoming_bytes_max, frame_bytes_max, last),
+            lane: None,
         }
     }
 
     /// Take what came from `begin` on, up to the first cold frame.
     ///
     /// Returns the appends as (stream, epoch, requests, batches), what is answered as (request, llsn,
-    /// glsn, count, version), the cold frame as (kind, request, head, payload), and where the
-    /// rest begins.
+    /// glsn, count, version), the cold frame as (kind, request, head, payload), where the
+    /// rest begins, and how many frames the lane has taken, of which how many are commits.
     fn feed<'py>(&mut self, data: &Bound<'py, PyAny>, begin: usize) -> PyResult<Fed<'py>> {
         let py = data.py();
         let mut found = Found::new(py);
         let buffer = View::of(data)?;
         let bytes = buffer.bytes()?;
         let rest = bytes.get(begin..).unwrap_or_default();
-        let taken = self
-            .core
-            .feed(rest, |event| found.add(&event))
-            .map_err(|error| refused(py, &error))?;
-        Ok((found.appends, found.appended, found.cold, begin + taken))
+        let (mut hot, mut commits) = (0, 0);
+        let mut lane = self.lane.as_ref().map(|lane| lane.bind(py).borrow_mut());
+        let peer = |frame: &Frame<'_>| {
+            let taken = lane.as_mut().is_some_and(|lane| lane.take(py, frame));
+            hot += usize::from(taken);
+            commits += usize::from(taken && frame.kind == COMMIT);
+            taken
+        };
+        let fed = self.core.feed(rest, peer, |event| found.add(&event));
+        let end = begin + fed.map_err(|error| refused(py, &error))?;
+        Ok((
+            found.appends,
+            found.appended,
+            found.cold,
+            end,
+            (hot, commits),
+        ))
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.lane)
+    }
+
+    fn __clear__(&mut self) {
+        self.lane = None;
     }
 
     /// Whether the frames of appends are taken here.
@@ -194,24 +220,18 @@ impl Conn {
         too_large(asked, |size| -size)
     }
 
-    /// Answer appends; those that are not open are returned.
-    fn answer_appends<'py>(
-        &mut self,
-        answers: Vec<(u32, Bound<'py, PyAny>)>,
-    ) -> PyResult<Vec<(u32, Bound<'py, PyAny>)>> {
+    /// Answer appends, as (request, llsn, glsn, count, version); those that are not open are returned.
+    fn answer_appends(&mut self, answers: Vec<Answered>) -> PyResult<Vec<u32>> {
         let mut others = Vec::new();
-        for (request, answer) in answers {
-            let py = answer.py();
-            let number =
-                |name: &Bound<'py, PyString>| -> PyResult<u64> { answer.getattr(name)?.extract() };
+        for (request, llsn, glsn, count, version) in answers {
             let appended = Appended {
-                llsn: number(intern!(py, "llsn"))?,
-                glsn: number(intern!(py, "glsn"))?,
-                count: number(intern!(py, "count"))?,
-                version: number(intern!(py, "version"))?,
+                llsn,
+                glsn,
+                count,
+                version,
             };
             if !self.core.answer_append(request, &appended).map_err(to_py)? {
-                others.push((request, answer));
+                others.push(request);
             }
         }
         Ok(others)
@@ -228,7 +248,13 @@ impl Conn {
 }
 
 type Appends<'py> = (u64, u64, Vec<u32>, Vec<Bound<'py, PyBytes>>);
-type Fed<'py> = (Vec<Appends<'py>>, Vec<Answered>, Option<Cold<'py>>, usize);
+type Fed<'py> = (
+    Vec<Appends<'py>>,
+    Vec<Answered>,
+    Option<Cold<'py>>,
+    usize,
+    (usize, usize),
+);
 type Answered = (u32, u64, u64, u64, u64);
 type Cold<'py> = (u8, u32, Bound<'py, PyBytes>, Bound<'py, PyBytes>);
 

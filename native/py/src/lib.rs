@@ -37,6 +37,7 @@ mod replicas;
 mod scan;
 mod split;
 mod store;
+mod stream;
 mod table;
 mod tail;
 
@@ -62,6 +63,8 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<scan::ArrowBatch>()?;
     m.add_class::<scan::BatchIterator>()?;
     m.add_class::<lane::Conn>()?;
+    m.add_class::<stream::Lane>()?;
+    m.add_class::<stream::Stream>()?;
     m.add_class::<leader::Leader>()?;
     m.add_class::<leader::NodeReport>()?;
     m.add("REQUEST_COST_MIN", braidlog_core::lane::REQUEST_COST_MIN)?;

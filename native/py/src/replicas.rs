@@ -1,6 +1,7 @@
 //! Streams of a store that are replicas: whole batches, commits that were decided elsewhere.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use braidlog_core::index::CommitRun;
 use braidlog_core::wal::{self, CommitContext, NewLog, Producers, Restart, ScrubPlace, Verified};
@@ -81,14 +82,21 @@ type ScrubbedRow = ((u64, u32, u32), u64, Option<DamageRow>);
 pub struct Replicas {
     store: Arc<wal::Store>,
     gate: Arc<Gate>,
+    hurried: AtomicU64,
 }
 
 impl Replicas {
+    /// The store.
+    pub fn store(&self) -> Arc<wal::Store> {
+        Arc::clone(&self.store)
+    }
+
     /// The replicas of a store.
     pub fn new(store: &Arc<wal::Store>, gate: &Arc<Gate>) -> Self {
         Self {
             store: Arc::clone(store),
             gate: Arc::clone(gate),
+            hurried: AtomicU64::new(0),
         }
     }
 
@@ -130,6 +138,16 @@ fn held(batches: &Bound<'_, PyAny>) -> PyResult<Vec<Held>> {
 
 #[pymethods]
 impl Replicas {
+    /// Note bytes that were written and for whose sync somebody waits.
+    pub fn hurry(&self, size: u64) {
+        self.hurried.fetch_add(size + 1, Ordering::Relaxed);
+    }
+
+    /// About how many bytes were written so far for whose sync somebody waits.
+    fn hurried(&self) -> u64 {
+        self.hurried.load(Ordering::Relaxed)
+    }
+
     /// Create a log with explicit commits; its stream. Durable on return.
     #[pyo3(signature = (name, log_id, options, created))]
     fn create(

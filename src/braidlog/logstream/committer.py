@@ -29,7 +29,7 @@ def commit(core: Core, cut: LogCut) -> None:
     Raises:
         RemoteProtocolError: the run names no epoch.
     """
-    if core.stopped or cut.version <= core.context.version:
+    if core.stopped or cut.version <= core.version:
         return  # Told again: cuts are repeated until reports show them.
     for run in cut.runs:
         if run.stream == core.stream:
@@ -37,7 +37,7 @@ def commit(core: Core, cut: LogCut) -> None:
             return
     given = sum(run.length for run in cut.runs)
     # The log ended before this cut where it ends here: no cut is missing in between.
-    if cut.high_watermark - given == core.context.high_watermark:
+    if cut.high_watermark - given == core.high_watermark:
         idle(core, cut.version, cut.high_watermark)
     else:
         # A cut between may have given something to this stream: to move on would take
@@ -51,7 +51,7 @@ def _commit_run(core: Core, cut: LogCut, run: StreamRun) -> None:
         raise RemoteProtocolError(msg)
     end = run.llsn_begin + run.length
     fits = run.llsn_begin <= core.committed <= end <= core.next
-    if end > core.durable.mark.end and run.epoch == core.epoch and core.serving:
+    if end > core.durable_end and run.epoch == core.epoch and core.serving:
         fail("a cut of what is not durable here")
     if not fits or (run.epoch != core.epoch and end > core.committed):
         # It begins behind what is committed, reaches beyond what is here, or is about
@@ -78,7 +78,7 @@ def apply_run(core: Core, run: Run, version: int, high_watermark: int) -> None:
 
 def idle(core: Core, version: int, high_watermark: int) -> None:
     """Move on with the log, which gave nothing to this stream."""
-    core.commit(Run(core.committed, core.context.glsn_end, 0), version, high_watermark)
+    core.commit(Run(core.committed, core.glsn_end, 0), version, high_watermark)
     core.behind = False
     core.asked = 0
 

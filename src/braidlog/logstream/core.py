@@ -5,6 +5,10 @@ The functions of the stages are in `sequencer`, `backup`, `committer`, `epochs`,
 argument.
 `braidlog.logstream.replica` is the way in.
 
+Where the stream stands, what of that is durable and who waits is in the core
+(`lane::stream`), which does what every append does while the replica is *settled*. Both
+are one object. Whatever else happens unsettles it first.
+
 *Invariants.* low <= committed <= next; the epoch, the version, the high watermark and
 what is committed never fall, except that a copy may start over; what is committed is
 never rolled back; only a running primary has waiters that are not repeats.
@@ -12,24 +16,18 @@ never rolled back; only a running primary has waiters that are not repeats.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from msgspec import Struct, field
 
+from braidlog._native import Stream
 from braidlog.errors import CorruptionError, LogError
-from braidlog.logstream.durable import Durable, Mark
 from braidlog.logstream.effects import Answer, Limits, Outgoing, Request
-from braidlog.logstream.errors import check, fail
+from braidlog.logstream.errors import check
 from braidlog.logstream.states import ReplicaState
-from braidlog.logstream.storage import (
-    Batch,
-    CommitContext,
-    StoredStream,
-    StreamStorage,
-)
-from braidlog.wire.messages import Appended, Message, Run, StreamConfig, StreamReport
+from braidlog.logstream.storage import Batch, CommitContext, StreamStorage
+from braidlog.wire.messages import Appended, Message, Run, StreamConfig
 
 __all__ = ["Core", "Fetching", "Waiter"]
 
@@ -39,12 +37,11 @@ SERVING = (ReplicaState.RUNNING, ReplicaState.SEALED)
 
 @dataclass(slots=True)
 class Waiter:
-    """An append that waits until it is committed."""
+    """A repeat that waits until what it repeats is committed."""
 
     request: Request
     llsn: int
     count: int
-    size: int
 
     @property
     def end(self) -> int:
@@ -74,21 +71,27 @@ class Outbox(Struct):
     answers: list[Answer] = field(default_factory=list)
     advanced: bool = False
     report_due: bool = True
-    reported: StreamReport | None = None
 
 
-class Core:
+class Core(Stream):
     """State of a replica; see the module."""
+
+    def __new__(
+        cls, node: int, stream: int, storage: StreamStorage, limits: Limits
+    ) -> Core:
+        """Start from what the disk holds; all of it is durable."""
+        del node
+        bytes_max, interval = limits.uncommitted_bytes_max, limits.probe_interval
+        return super().__new__(cls, stream, storage, bytes_max, interval)
 
     def __init__(
         self, node: int, stream: int, storage: StreamStorage, limits: Limits
     ) -> None:
-        """Start from what the disk holds; all of it is durable."""
+        """Be in no epoch yet."""
+        del stream
         self.node = node
-        self.stream = stream
         self.storage = storage
         self.limits = limits
-        self.now = 0.0
         self.state = ReplicaState.STARTING
         self.config: StreamConfig | None = None
         self.features = 0
@@ -103,10 +106,7 @@ class Core:
         """First GLSN that is kept, as far as this replica was told; 0: unknown."""
         self.trimmed = 0
         """How much of that was done."""
-        self.waiters: deque[Waiter] = deque()
         self.repeats: list[Waiter] = []
-        self.waiting_bytes = 0
-        self.probe_at = 0.0
         self.heard_end = 0
         """How far the primary of this epoch has written, as far as is known."""
         self.announced = 0, 0
@@ -127,15 +127,11 @@ class Core:
         # Numbers of an earlier start should not come again: its answers may be late.
         self.fetching = Fetching(number=storage.ticket())
         self.out = Outbox()
-        self._take(storage.state())
-        self.durable = Durable(Mark(self.next, self.context.version, self.epoch))
 
-    def _take(self, stored: StoredStream) -> None:
-        self.low = stored.low
-        self.committed = stored.committed
-        self.next = stored.next
-        self.epoch = stored.epoch
-        self.context = stored.context
+    @property
+    def context(self) -> CommitContext:
+        """Return the latest commit."""
+        return CommitContext(*self.latest)
 
     # --- who is who
 
@@ -160,7 +156,7 @@ class Core:
         return self.state is ReplicaState.CATCHING_UP and not self.entered
 
     @property
-    def settled(self) -> bool:
+    def lacks_nothing(self) -> bool:
         """Tell whether nothing is missed here that is known of, and nothing to trim."""
         return (
             self.state in SERVING
@@ -174,7 +170,7 @@ class Core:
         """Tell whether nothing is awaited, so that nothing follows from time alone."""
         return (
             self.serving
-            and not self.waiters
+            and not self.waiting
             and not self.behind
             and not self.lacks_room
             and not self.fetching.peer
@@ -190,36 +186,19 @@ class Core:
 
     def wrote(self) -> None:
         """Take over where the storage stands now."""
-        self._take(self.storage.state())
+        self.take_over(self.storage)
         self.lacks_room = ""
-        if not self.low <= self.committed <= self.next:
-            fail("positions are out of order")
-        mark = Mark(self.next, self.context.version, self.epoch)
-        self.durable.note(self.storage.ticket(), mark)
 
     def synced(self, ticket: int) -> None:
         """Note that every write up to `ticket` is durable."""
         if self.state is not ReplicaState.FAILED:
-            self.durable.synced(ticket)
+            self.note_synced(ticket)
 
     def commit(self, run: Run, version: int, high_watermark: int) -> None:
         """Write a commit context; it continues the last one."""
-        if version < self.context.version:
-            fail("the version falls")
-        if run.llsn_begin != self.committed:
-            fail("a commit leaves something out")
-        if run.llsn_begin + run.length > self.next:
-            fail("a commit of nothing")
-        if run.glsn_begin < self.context.glsn_end:
-            fail("the GLSN falls")
-        context = CommitContext(
-            version,
-            run.glsn_begin,
-            run.llsn_begin,
-            run.length,
-            max(high_watermark, self.context.high_watermark),
-        )
-        self.storage.commit(self.epoch, context)
+        begin, glsn, length = run.llsn_begin, run.glsn_begin, run.length
+        context = self.context_of(begin, glsn, length, version, high_watermark)
+        self.storage.commit(self.epoch, CommitContext(*context))
         self.wrote()
         self.out.advanced = True
 
@@ -228,14 +207,14 @@ class Core:
         check(llsn >= self.committed, "a rollback of what is committed")
         if llsn < self.next:
             self.storage.rollback(self.epoch, llsn)
-            self.durable.cut(llsn)
+            self.take_back(llsn)
             self.wrote()
 
     def restart(self, llsn: int, producers: Batch = b"") -> None:
         """Forget everything and begin anew at `llsn`."""
         self.storage.restart(llsn, producers)
         self.damaged = False
-        self.durable.cut(llsn)
+        self.take_back(llsn)
         self.trimmed = 0
         self.wrote()
 

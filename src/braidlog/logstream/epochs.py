@@ -91,7 +91,7 @@ def _is_old(core: Core, config: StreamConfig) -> bool:
     if core.config is not None:
         # A learner copies what later epochs committed, too. A configuration that
         # starts below that came late.
-        later = core.context.high_watermark > config.high_watermark
+        later = core.high_watermark > config.high_watermark
         passed = core.committed > config.start and later
         follows = core.state is ReplicaState.LEARNING and passed
         newer = config.epoch > core.config.epoch
@@ -190,7 +190,7 @@ def advance(core: Core) -> None:
         _enter(core, config)
     # An epoch that a crash could take back is not served: in it a primary gives
     # positions that the next start would give again.
-    if core.entered and core.durable.mark.epoch == config.epoch:
+    if core.entered and core.durable_epoch == config.epoch:
         sealed = config.status is StreamStatus.SEALED
         core.state = ReplicaState.SEALED if sealed else ReplicaState.RUNNING
 
@@ -198,8 +198,8 @@ def advance(core: Core) -> None:
 def _enter(core: Core, config: StreamConfig) -> None:
     check(core.next == config.start, "an epoch begins behind an uncommitted record")
     check(config.epoch > core.epoch, "the epoch falls")
-    check(not core.waiters, "an append of an older epoch waits")
-    if config.version > core.context.version:
+    check(not core.waiting, "an append of an older epoch waits")
+    if config.version > core.version:
         # The cuts in between gave nothing to this stream, or it would not start here.
         committer.idle(core, config.version, config.high_watermark)
     core.storage.enter(config.epoch)
@@ -209,7 +209,7 @@ def _enter(core: Core, config: StreamConfig) -> None:
 
 
 def _trim(core: Core) -> None:
-    glsn = min(core.trim, core.context.glsn_end)
+    glsn = min(core.trim, core.glsn_end)
     if core.trimmed < glsn:
         llsn = core.storage.llsn_of(glsn)
         check(llsn <= core.committed, "a trim of what is not committed")

@@ -134,10 +134,10 @@ def _take(core: Core, message: Entries, batches: Sequence[Batch]) -> bool:
     numbered = number(message.llsn_begin, message.sizes, batches)
     committed = _committed_end(core, message)
     end = committed if core.fetching.committed_only else message.end
-    before = (core.next, core.context)
+    before = (core.next, core.latest)
     backup.place(core, [each for each in numbered if each[1] <= end])
     _commit(core, message, min(committed, core.next))
-    return (core.next, core.context) != before
+    return (core.next, core.latest) != before
 
 
 def _committed_end(core: Core, message: Entries) -> int:
@@ -183,13 +183,13 @@ def _pass_over(core: Core, message: Entries) -> bool:
     one here and before the trim, so as many from there on are free, and no reader is
     given one of them: they are below the trim.
     """
-    begin, first = message.llsn_begin, core.context.glsn_end or 1
+    begin, first = message.llsn_begin, core.glsn_end or 1
     length = begin - core.committed
     if first + length > message.trim:
         return False  # Some of them would be readable, at positions of others.
     sequencer.give_up(core, 0, core.epoch, unknown=True)
     run = Run(core.committed, first, length)
-    committer.apply_run(core, run, core.context.version, first + length - 1)
+    committer.apply_run(core, run, core.version, first + length - 1)
     core.trim = max(core.trim, message.trim)
     return True
 
@@ -201,7 +201,7 @@ def _commit(core: Core, message: Entries, end: int) -> None:
     ours stays: it promises that nothing before is missing.
     """
     if core.serving:
-        check(end <= core.durable.mark.end, "others committed what is not durable here")
+        check(end <= core.durable_end, "others committed what is not durable here")
     for run in message.runs:
         piece = _clip(run, core.committed, end)
         if piece is None:
@@ -209,12 +209,12 @@ def _commit(core: Core, message: Entries, end: int) -> None:
         if piece.llsn_begin != core.committed:
             return  # A hole in the answer: what lies behind it cannot be placed.
         last = piece.llsn_begin + piece.length == message.committed
-        version, mark = core.context.version, piece.glsn_begin + piece.length - 1
+        version, mark = core.version, piece.glsn_begin + piece.length - 1
         if last:
             version = max(version, message.version)
             mark = max(mark, message.high_watermark)
         committer.apply_run(core, piece, version, mark)
-    newer = message.version > core.context.version
+    newer = message.version > core.version
     if newer and core.committed == message.committed:
         committer.idle(core, message.version, message.high_watermark)
 

@@ -33,7 +33,7 @@ def read(
         limit = max(message.bytes_max, 1)
         return _records(core, begin, stored(core, begin, core.committed, limit))
     # By GLSN, the log going on without this stream is news to a merge of streams.
-    news = message.by_glsn and message.begin <= core.context.high_watermark
+    news = message.by_glsn and message.begin <= core.high_watermark
     return _records(core, begin, []) if news or expired else None
 
 
@@ -78,7 +78,7 @@ def _records(
     core: Core, begin: int, batches: list[StoredBatch]
 ) -> tuple[Records, tuple[Batch, ...]]:
     end = batches[-1].end if batches else begin
-    complete = core.context.high_watermark
+    complete = core.high_watermark
     if end < core.committed:
         complete = core.storage.runs(end, end + 1)[0].glsn_begin - 1
     answer = Records(

@@ -36,6 +36,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from braidlog._native import Stream
 from braidlog.errors import (
     CorruptionError,
     NotReadyError,
@@ -61,6 +62,7 @@ from braidlog.logstream.states import ReplicaState
 from braidlog.logstream.storage import Batch, StreamStorage
 from braidlog.wire.messages import (
     Entries,
+    Feature,
     Fetch,
     LogCut,
     Read,
@@ -98,6 +100,11 @@ class Replica:
             self._core.state = ReplicaState.INVALID
 
     @property
+    def core(self) -> Stream:
+        """Return what a lane drives while nothing but appends happens."""
+        return self._core
+
+    @property
     def state(self) -> ReplicaState:
         """Return what the replica is."""
         return self._core.state
@@ -125,7 +132,7 @@ class Replica:
     @property
     def high_watermark(self) -> int:
         """Return the GLSN up to which nothing of the stream is missing here."""
-        return self._core.context.high_watermark
+        return self._core.high_watermark
 
     @property
     def lacks_room(self) -> str:
@@ -135,7 +142,7 @@ class Replica:
     @property
     def waiting(self) -> int:
         """Return how many appends wait for their commit."""
-        return len(self._core.waiters) + len(self._core.repeats)
+        return self._core.waiting + len(self._core.repeats)
 
     def configure(self, config: StreamConfig) -> None:
         """Become what the configuration says; older ones and repeats are ignored.
@@ -163,10 +170,14 @@ class Replica:
         """
         self._input(sequencer.append, group, repeat=repeat)
 
+    def repeated(self, request: Request, llsn: int, count: int) -> None:
+        """Answer a batch that the lane found stored before, when it is committed."""
+        self._input(sequencer.repeated, request, llsn, count)
+
     def mark(self) -> tuple[int, ...]:
         """Return what every append that does anything changes."""
         core = self._core
-        return core.next, len(core.waiters), len(core.repeats), len(core.out.answers)
+        return core.next, core.waiting, len(core.repeats), len(core.out.answers)
 
     def untouched(self, mark: tuple[int, ...]) -> bool:
         """Tell whether nothing was appended since a mark, in memory and on the disk."""
@@ -222,10 +233,15 @@ class Replica:
         """
         core = self._core
         core.now = max(now, core.now)
-        if not core.resting:
+        # A settled replica waits for nothing but commits.
+        if not core.resting and (not core.is_settled or core.now >= core.probe_at):
             self._input(_tick)
         out = core.out
-        return bool(out.messages or out.answers or out.advanced or out.report_due)
+        if out.messages or out.answers or out.advanced or out.report_due:
+            return True
+        if not core.is_settled:
+            self._settle()
+        return False
 
     def read(
         self, message: Read, *, expired: bool = False
@@ -259,15 +275,32 @@ class Replica:
         """Return what has to be done since the last call."""
         core, out = self._core, self._core.out
         report = reporter.due(core)
-        core.out = Outbox(report_due=False, reported=out.reported)
+        core.out = Outbox(report_due=False)
+        self._settle()
         return ReplicaEffects(
             tuple(out.messages),
             tuple(out.answers),
             report,
             out.advanced,
-            bool(core.durable.pending),
+            core.is_unsynced,
             (self.defect, core.lacks_room, core.refused),
         )
+
+    def _settle(self) -> None:
+        """Let the core do what appends ask for, if there is nothing else to do."""
+        core = self._core
+        calm = (
+            core.state is ReplicaState.RUNNING
+            and core.is_member
+            and core.config is not None
+            and core.epoch == core.config.epoch
+            and core.lacks_nothing
+            and not (core.asked or core.repeats or core.damaged or core.dropped)
+            and not (self.defect or core.lacks_room or core.refused)
+        )
+        if calm:
+            nulls = bool(core.features & Feature.NULL_VALUES)
+            core.settle(core.is_primary, nulls)
 
     @property
     def is_alone(self) -> bool:
@@ -283,6 +316,7 @@ class Replica:
         together they have everything. A copy that is being made begins anew.
         """
         core = self._core
+        core.unsettle()
         self.defect = error.message
         core.out.report_due = core.out.report_due or not core.damaged
         core.damaged = True
@@ -299,13 +333,14 @@ class Replica:
     ) -> None:
         """Have the core take an input, then do what follows from it; mostly nothing."""
         core = self._core
+        core.unsettle()
         try:
             take(core, *given, **named)
         except Exception as error:
             if not self._bears(error):
                 raise
         else:
-            if not core.settled:
+            if not core.lacks_nothing:
                 self._follow()
 
     def _follow(self) -> None:

@@ -19,15 +19,14 @@ __all__ = ["due", "report"]
 
 def report(core: Core) -> StreamReport:
     """Return what is durable now."""
-    mark = core.durable.mark
-    if mark.end > core.next:
+    if core.durable_end > core.next:
         fail("something is durable that is not there")
     return StreamReport(
         core.stream,
-        mark.epoch,
-        mark.version,
+        core.durable_epoch,
+        core.durable_version,
         core.committed,
-        mark.end,
+        core.durable_end,
         core.state,
         core.damaged,
     )
@@ -35,16 +34,8 @@ def report(core: Core) -> StreamReport:
 
 def due(core: Core) -> StreamReport | None:
     """Return the report if it has to go out now."""
-    mark, last = core.durable.mark, core.out.reported
-    if (
-        not core.out.report_due
-        and last is not None
-        and last.end == mark.end
-        and last.epoch == mark.epoch
-        and last.state == core.state
-    ):
+    if not core.out.report_due and not core.is_unsaid(core.state):
         return None
-    current = report(core)
     core.out.report_due = False
-    core.out.reported = current
-    return current
+    core.say(core.state)
+    return report(core)

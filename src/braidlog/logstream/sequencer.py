@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from braidlog.errors import (
+    InvalidArgumentError,
     LogError,
     NotPrimaryError,
     NotReadyError,
@@ -30,7 +31,7 @@ from braidlog.logstream.storage import Batch, Placed
 from braidlog.wire.features import needed
 from braidlog.wire.messages import Appended, Replicate, Run, StreamStatus
 
-__all__ = ["append", "give_up", "probe", "release"]
+__all__ = ["append", "give_up", "probe", "release", "repeated"]
 
 Item: TypeAlias = tuple[Request, Batch]
 
@@ -144,13 +145,16 @@ def _place(
 
 
 def _wait(core: Core, request: Request, place: Placed, batch: Batch) -> None:
-    waiter = Waiter(request, place.llsn, place.count, len(batch))
     if place.new:
-        if not core.waiters:
-            core.probe_at = core.now + core.limits.probe_interval
-        core.waiters.append(waiter)
-        core.waiting_bytes += waiter.size
-    elif waiter.end <= core.committed:
+        core.wait(request, place.llsn, place.count, len(batch))
+    else:
+        repeated(core, request, place.llsn, place.count)
+
+
+def repeated(core: Core, request: Request, llsn: int, count: int) -> None:
+    """Answer a batch that was stored before, when it is committed."""
+    waiter = Waiter(request, llsn, count)
+    if waiter.end <= core.committed:
         _answer_stored(core, waiter)
     else:
         core.repeats.append(waiter)
@@ -166,12 +170,18 @@ def _answer_stored(core: Core, waiter: Waiter) -> None:
 
 
 def _answer(core: Core, waiter: Waiter, run: Run) -> None:
-    end = waiter.llsn + waiter.count
-    if waiter.llsn < run.llsn_begin or end > run.llsn_begin + run.length:
-        fail("a batch is not wholly in one cut")
+    if waiter.llsn < run.llsn_begin or waiter.end > run.llsn_begin + run.length:
+        # A client may repeat in one batch what it sent in several, and only each of
+        # those is in one cut as a whole.
+        msg = (
+            f"the {waiter.count} records at LLSN {waiter.llsn} of stream {core.stream} "
+            "were stored by several appends; retry each with the records that it had"
+        )
+        core.answer(waiter.request, InvalidArgumentError(msg))
+        return
     glsn = run.glsn_begin + waiter.llsn - run.llsn_begin
-    version = core.context.version
-    core.answer(waiter.request, Appended(waiter.llsn, glsn, waiter.count, version))
+    appended = Appended(waiter.llsn, glsn, waiter.count, core.version)
+    core.answer(waiter.request, appended)
 
 
 def _replicate(core: Core, placed: Sequence[tuple[Placed, Batch]]) -> None:
@@ -186,11 +196,9 @@ def _replicate(core: Core, placed: Sequence[tuple[Placed, Batch]]) -> None:
 
 def release(core: Core, run: Run) -> None:
     """Answer the appends that a run committed."""
-    while core.waiters and core.waiters[0].llsn < core.committed:
-        waiter = core.waiters.popleft()
-        core.waiting_bytes -= waiter.size
-        core.probe_at = core.now + core.limits.probe_interval
-        _answer(core, waiter, run)
+    released = core.release(run.llsn_begin, run.glsn_begin, run.length)
+    for request, llsn, glsn, count in released:
+        core.answer(request, Appended(llsn, glsn, count, core.version))
     if not core.repeats:
         return
     ready = [waiter for waiter in core.repeats if waiter.end <= core.committed]
@@ -202,15 +210,13 @@ def release(core: Core, run: Run) -> None:
 
 def give_up(core: Core, llsn: int, epoch: int, *, unknown: bool) -> None:
     """Refuse the appends from `llsn` on, because their epoch is over."""
-    gone = [waiter for waiter in core.waiters if waiter.llsn >= llsn]
-    gone += [waiter for waiter in core.repeats if waiter.llsn >= llsn]
-    while core.waiters and core.waiters[-1].llsn >= llsn:
-        core.waiting_bytes -= core.waiters.pop().size
+    gone = core.give_up(llsn)
+    gone += [waiter.request for waiter in core.repeats if waiter.llsn >= llsn]
     core.repeats = [waiter for waiter in core.repeats if waiter.llsn < llsn]
-    for waiter in gone:
+    for request in gone:
         msg = f"epoch {epoch} of stream {core.stream} ended before the append"
         error = SealedError(f"{msg} was committed", epoch=epoch, unknown=unknown)
-        core.answer(waiter.request, error)
+        core.answer(request, error)
 
 
 def probe(core: Core) -> None:
@@ -218,7 +224,7 @@ def probe(core: Core) -> None:
 
     A message that was lost would be missed only with the next one otherwise.
     """
-    if not core.waiters or core.now < core.probe_at or core.config is None:
+    if not core.waiting or core.now < core.probe_at or core.config is None:
         return
     if core.state is ReplicaState.RUNNING:
         core.probe_at = core.now + core.limits.probe_interval

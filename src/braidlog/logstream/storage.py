@@ -92,7 +92,11 @@ class StoredBatch(Struct, frozen=True):
 
 
 class StreamStorage(Protocol):
-    """One stream of a node's WAL, with explicit commits."""
+    """One stream of a node's WAL, with explicit commits.
+
+    One that has `replicas` and `stored_as`, as a stream of a `NodeStore` does, is asked
+    by the core itself where the stream stands.
+    """
 
     def state(self) -> StoredStream:
         """Return where the stream stands."""

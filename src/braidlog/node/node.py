@@ -61,7 +61,7 @@ from braidlog.serving.shares import ShareBounds, Shares
 from braidlog.serving.transport import Outbox, Wire
 from braidlog.store.node_store import GROUP_PREFIX, NodeStore
 from braidlog.wire.connection import VERSION_MAX, VERSION_MIN
-from braidlog.wire.events import Appends, Received, Requested
+from braidlog.wire.events import Appends, Received, Requested, Taken
 from braidlog.wire.messages import (
     FEATURES,
     FEATURES_OF_TABLES,
@@ -284,6 +284,7 @@ class ClusterNode:
                 identity=self.identity,
                 bound=self.peer_identity.bound,
                 challenger=challenger,
+                lane=self.replicas.lane,
             ),
             self,
             capacity,
@@ -460,6 +461,16 @@ class ClusterNode:
         except Exception as error:
             self._guard.bear(error)
 
+    def taken(self, wire: Wire, event: Taken) -> None:
+        """Go on after the lane of the replicas took what a peer said."""
+        node = wire.node
+        peer = self.peers.known.get(node)
+        if peer is None or peer.link is None:
+            self._meet(node)
+        if event.commits:
+            self._route.leader_heard = node
+        self._flushes.soon()
+
     def gone(self, session: Session) -> None:
         """Forget what a connection that ended waits for."""
         self.requests.answers.gone(session)
@@ -627,11 +638,12 @@ class ClusterNode:
             self._guard.bear(error)
 
     def _flush(self, now: float) -> None:
-        turns, route = self._flushes, self._route
+        turns, route, replicas = self._flushes, self._route, self.replicas
         turns.stirred = True
         while turns.stirred:
             turns.stirred = False
-            if self.replicas.dirty and (reports := self.replicas.flush(now)):
+            stirs = replicas.dirty or replicas.lane.stirred
+            if stirs and (reports := replicas.flush(now)):
                 self._reporting.durable(tuple(reports), now)
             member = route.member
             if member is not None and member.flush():
@@ -646,7 +658,7 @@ class ClusterNode:
         except LogError:
             return  # Who writes next hears of it, and acts.
         if ticket > self._sync_times.written:
-            self._sync_times.wrote(ticket, self._store.hurried)
+            self._sync_times.wrote(ticket, self._store.hurried())
 
     def _look_at_news(self) -> None:
         revision = self._route.revision

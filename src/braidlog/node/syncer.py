@@ -83,7 +83,7 @@ class ThreadSyncer:
             return
         if self._turn is not None:
             return
-        if self._store.hurried == self._hurried:
+        if self._store.hurried() == self._hurried:
             recent = self._loop.time() - self._last <= _COMMITS_S
             if recent or not self._has_commits():
                 return
@@ -102,7 +102,7 @@ class ThreadSyncer:
         self._turn = None
         if self._synced is None:
             return
-        waited = self._store.hurried - self._hurried
+        waited = self._store.hurried() - self._hurried
         self._hurried += waited
         begun = time.monotonic()
         try:

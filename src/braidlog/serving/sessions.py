@@ -44,10 +44,11 @@ from braidlog.wire.events import (
     Received,
     Refused,
     Requested,
+    Taken,
 )
-from braidlog.wire.messages import Appended, Message, Read
+from braidlog.wire.messages import Message, Read
 from braidlog.wire.roles import Role
-from braidlog.wire.server import ServerConnection, ServerSettings
+from braidlog.wire.server import AppendRow, ServerConnection, ServerSettings
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -119,6 +120,9 @@ class Handler(Protocol):
 
     def received(self, wire: Wire, event: Received) -> None:
         """Take a message of a peer."""
+
+    def taken(self, wire: Wire, event: Taken) -> None:
+        """Go on after the lane took what a peer said."""
 
     def requested(self, request: Request, event: Requested, role: Role) -> None:
         """Take any other request; whatever it raises becomes the answer."""
@@ -271,7 +275,7 @@ class Session(Wire):
         send = partial(self.connection.answer_encoded, request, kind, head)
         self._answer(request, kind, send)
 
-    def answer_appends(self, answers: Sequence[tuple[int, Appended]]) -> None:
+    def answer_appends(self, answers: Sequence[AppendRow]) -> None:
         """Answer appends that were committed together."""
         before = self.connection.queued_bytes
         self.connection.answer_appends(answers)
@@ -461,6 +465,7 @@ class Sessions:
         self.takers: Takers = {
             Appends: handler.appends,
             Received: handler.received,
+            Taken: handler.taken,
             Requested: Session.requested,
             Refused: Session.refused,
             Greeted: Session.greeted,

@@ -115,20 +115,18 @@ class NodeStore:
         limits |= {"entropy": entropy, "disk": disk}
         self._backend = WriterBackend(Path(path), limits)
         self._store, self.report = self._backend.store, self._backend.report
-        self._native = self._store.replicas()
+        self.native = self._store.replicas()
+        """What the core calls it."""
         # Each turn and each write asks for them, so there is no step in between.
-        self.ticket: Callable[[], int] = self._native.ticket
+        self.ticket: Callable[[], int] = self.native.ticket
         """Return a number: all calls so far are durable once that much is synced."""
-        self.durable: Callable[[], int] = self._native.durable
+        self.durable: Callable[[], int] = self.native.durable
         """Return the number up to which everything is durable."""
-        self.hurried = 0
-        """About how many bytes were written so far for whose sync somebody waits.
+        self.hurried: Callable[[], int] = self.native.hurried
+        """Return about how many bytes were written for whose sync somebody waits.
 
         If it has not risen, what is unsynced are commits, which go with what is next.
         """
-
-    def _hurry(self, size: int) -> None:
-        self.hurried += size + 1
 
     # -- catalog -----------------------------------------------------------------
 
@@ -163,7 +161,7 @@ class NodeStore:
         row = self._store.entry(name)
         if row is None:
             raise NotFoundError(f"this node has no log {name!r}")
-        return StoredLog(self._native, name, row[0], row[1], self._hurry)
+        return StoredLog(self.native, name, row[0], row[1], self.native.hurry)
 
     def create(self, name: str, options: bytes = b"") -> StoredLog:
         """Create a log; durable on return, with everything before it.
@@ -174,7 +172,7 @@ class NodeStore:
         # Names are unique here, and an id must not come from chance.
         digest = hashlib.blake2b(name.encode(), digest_size=16).digest()
         log_id = int.from_bytes(digest)
-        self._native.create(name, log_id, options, self._now())
+        self.native.create(name, log_id, options, self._now())
         return self.open(name)
 
     def delete(self, name: str) -> None:
@@ -196,8 +194,8 @@ class NodeStore:
 
     def sync(self) -> int:
         """Make everything so far durable in this thread; return `durable()`."""
-        self._native.flush()
-        return self._native.durable()
+        self.native.flush()
+        return self.native.durable()
 
     def start_syncer(self, notify: int = -1) -> None:
         """Start a thread that syncs what is written, once.
@@ -219,7 +217,7 @@ class NodeStore:
         """
         clean_if_full(self._store)
         self._store.prepare_slot()
-        return self._native.reclaim()
+        return self.native.reclaim()
 
     def provision(self, size: int) -> int:
         """Make `size` bytes of segments ready, as far as there is room; say how many.
@@ -252,7 +250,7 @@ class NodeStore:
         Raises:
             UnavailableError: the files cannot be read for another reason.
         """
-        found = self._native.scrub(place, before, bytes_max)
+        found = self.native.scrub(place, before, bytes_max)
         if found is None:
             return None
         following, size, damage = found

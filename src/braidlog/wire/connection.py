@@ -31,7 +31,7 @@ from msgspec import Struct
 from braidlog._native import REQUEST_COST_MIN, Conn
 from braidlog.errors import LocalProtocolError, RemoteProtocolError, TooLargeError
 from braidlog.wire import codec, messages
-from braidlog.wire.events import Answered, Appends, Event, Ponged, Received
+from braidlog.wire.events import Answered, Appends, Event, Ponged, Received, Taken
 from braidlog.wire.foreign import FIRST_BYTES, check_first
 from braidlog.wire.messages import Appended, Message
 
@@ -116,6 +116,8 @@ ONE_WAY: Final[frozenset[type[Message]]] = frozenset(
 
 NOT_OPEN: Final = "the connection is not open, so nothing can be sent"
 _NOTHING: Final = memoryview(b"")
+_TAKEN: Final = Taken(commits=False)
+_COMMITTED: Final = Taken(commits=True)
 _COMMON: Final = (messages.Ping, messages.Pong, messages.Goodbye)
 
 
@@ -258,7 +260,10 @@ class Connection(ABC):
                 if self.state is State.HANDSHAKE:
                     # A frame at a time, for it sets the limit of those behind.
                     part = view[: at + core.missing]
-                appends, appended, cold, at = core.feed(part, at)
+                appends, appended, cold, at, (taken, commits) = core.feed(part, at)
+                if taken:
+                    self.frames += taken
+                    events.append(_COMMITTED if commits else _TAKEN)
                 for stream, epoch, requests, batches in appends:
                     self.frames += 1
                     events.append(Appends(stream, epoch, requests, batches))
@@ -343,6 +348,7 @@ class Connection(ABC):
         if isinstance(message, messages.Goodbye):
             self._got_goodbye = True
             self.core.hot = False
+            self.core.lane = None
             self._end(message.reason, events)
         elif isinstance(message, messages.Pong):
             events.append(Ponged(message.sent))

@@ -23,6 +23,7 @@ __all__ = [
     "Received",
     "Refused",
     "Requested",
+    "Taken",
 ]
 
 
@@ -66,6 +67,13 @@ class Received(Struct, frozen=True):
 
     message: Message
     payload: memoryview
+
+
+class Taken(Struct, frozen=True):
+    """Server: what a peer said in one read is done, as far as it was what is next."""
+
+    commits: bool
+    """Whether there were commits, which only who leads tells."""
 
 
 class Answered(Struct, frozen=True):
@@ -116,6 +124,7 @@ Event: TypeAlias = (
     | Requested
     | Appends
     | Received
+    | Taken
     | Answered
     | FailedRequest
     | Refused

@@ -60,10 +60,22 @@ from braidlog.wire.roles import NEEDED, Role, check_role
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["Authorizer", "ServerConnection", "ServerSettings", "allow_all"]
+    from braidlog._native import Lane
+
+__all__ = [
+    "AppendRow",
+    "Authorizer",
+    "ServerConnection",
+    "ServerSettings",
+    "allow_all",
+]
 
 Authorizer: TypeAlias = Callable[[Hello], Role]
 """Gives the role of whoever connects, or raises `UnauthorizedError`."""
+
+
+AppendRow: TypeAlias = tuple[int, int, int, int, int]
+"""Request, LLSN, GLSN, records, version: an `Appended` that the core encodes."""
 
 
 def allow_all(hello: Hello) -> Role:
@@ -90,6 +102,8 @@ class ServerSettings:
     """Gives the entry of the repository that gave the id to that directory."""
     challenger: Challenger | None = None
     """Proves this node to peers; None without tokens."""
+    lane: Lane | None = None
+    """Takes what peers say to replicas, as far as it is what is next."""
 
     def __post_init__(self) -> None:
         """Refuse a window that cannot hold the largest frame."""
@@ -171,15 +185,17 @@ class ServerConnection(Connection):
         self._check_answer(request, kind)
         self._answer(request, kind, head)
 
-    def answer_appends(self, answers: Sequence[tuple[int, messages.Appended]]) -> None:
-        """Answer appends; if the connection is closed by now, that is lost.
+    def answer_appends(self, answers: Sequence[AppendRow]) -> None:
+        """Answer appends: (request, LLSN, GLSN, records, version) of each.
+
+        If the connection is closed by now, that is lost.
 
         Raises:
             LocalProtocolError: one of them is no open append; the others are answered.
         """
         if self.closed:
             return
-        for request, _ in self.core.answer_appends(answers):
+        for request in self.core.answer_appends(answers):
             self._check_answer(request, messages.Appended)
         self._settled()
 
@@ -252,6 +268,7 @@ class ServerConnection(Connection):
         may_append = role >= NEEDED[messages.Append]
         peer = role is Role.PEER
         self._opened(settings.takes_bytes(role), hot=may_append, peer=peer)
+        self.core.lane = settings.lane if peer else None
         # Events are logged, tokens are not.
         events.append(Greeted(msgspec.structs.replace(hello, token=""), role))
 

@@ -103,6 +103,16 @@ class Planted:
     slow: bool = False
 
 
+def _in_python(plant: Callable[[Patch], None]) -> Callable[[Patch], None]:
+    """Plant a bug in what the lane does otherwise while nothing but appends happens."""
+
+    def planted(patch: Patch) -> None:
+        patch.setattr(Replica, "_settle", lambda replica: None)
+        plant(patch)
+
+    return planted
+
+
 def ack_before_cut(patch: Patch) -> None:
     """The primary answers with the position that it expects."""
 
@@ -346,11 +356,11 @@ def polls_of_the_gone(patch: Patch) -> None:
 
 
 PLANTED: Mapping[str, Planted] = {
-    "ack before cut": Planted(ack_before_cut, _CALM, (2,)),
+    "ack before cut": Planted(_in_python(ack_before_cut), _CALM, (2,)),
     "one vote elects": Planted(one_vote_elects, _LEADERS, ()),
     "no tail truncation at an epoch": Planted(no_truncation, _LEADERS, (9,)),
-    "dedupe window lost": Planted(no_windows, _RESETS, (2,)),
-    "commits applied with gaps": Planted(missed_cut, _LATE, (3,)),
+    "dedupe window lost": Planted(_in_python(no_windows), _RESETS, (2,)),
+    "commits applied with gaps": Planted(_in_python(missed_cut), _LATE, (3,)),
     "cut of the majority": Planted(cut_of_the_majority, _RESETS, ()),
     "client retry as new": Planted(retry_as_new, _RESETS, (7,)),
     "subscriber loses a batch": Planted(loses_a_batch, _CALM, (5,)),
@@ -372,13 +382,16 @@ PLANTED: Mapping[str, Planted] = {
     "answers without a bound": Planted(answers_without_a_bound, _CROWD, (1,)),
     "polls of the gone": Planted(polls_of_the_gone, _CROWD, (1,)),
     "report before the sync": Planted(
-        mutations.reported_before_the_sync, _OUTAGES, (7, 12), apart=True
+        _in_python(mutations.reported_before_the_sync), _OUTAGES, (7, 12), apart=True
     ),
     "overtaken at the bound": Planted(overtaken_at_the_bound, STORMS["crowded"], (1,)),
     "certain for all": Planted(certain_for_all, STORMS["crowded"], (9,)),
     "keys leave sealed streams": Planted(keys_leave_sealed_streams, _LONG, (10, 5)),
     "epoch reported before the sync": Planted(
-        mutations.epoch_reported_before_the_sync, _OUTAGES, (26, 38), apart=True
+        _in_python(mutations.epoch_reported_before_the_sync),
+        _OUTAGES,
+        (26, 38),
+        apart=True,
     ),
     "replica without a check of the epoch": Planted(
         mutations.old_primary_is_heard, _REPLACED, (504, 27), slow=True

@@ -23,8 +23,7 @@ from braidlog.logstream import (
     sequencer,
     source,
 )
-from braidlog.logstream.core import Core, Waiter
-from braidlog.logstream.durable import Durable
+from braidlog.logstream.core import Core
 from braidlog.logstream.states import ReplicaState
 from braidlog.logstream.storage import Batch, Placed
 from braidlog.wire.messages import (
@@ -157,7 +156,7 @@ def missed_cut_is_idle(patch: pytest.MonkeyPatch) -> None:
 
 
 def rollback_stays_durable(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Durable, "cut", lambda durable, llsn: None)
+    patch.setattr(Core, "take_back", lambda core, llsn: None)
 
 
 def refused_for_certain(patch: pytest.MonkeyPatch) -> None:
@@ -189,9 +188,7 @@ def gap_is_never_filled(patch: pytest.MonkeyPatch) -> None:
 def waiter_is_forgotten(patch: pytest.MonkeyPatch) -> None:
     def append_once(core: Core, request: Any, place: Placed, batch: Batch) -> None:
         if place.new:
-            size = len(batch)
-            core.waiters.append(Waiter(request, place.llsn, place.count, size))
-            core.waiting_bytes += size
+            core.wait(request, place.llsn, place.count, len(batch))
 
     patch.setattr(sequencer, "_wait", append_once)
 

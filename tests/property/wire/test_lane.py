@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from braidlog._native import Conn
 from braidlog.errors import RemoteProtocolError
-from braidlog.wire.messages import Appended
 from property.wire import model
 from property.wire.lane import Lane, Refused, encode_number
 
@@ -79,7 +78,7 @@ class Both:
         while at < len(data):
             ours = _tried(partial(self.core.feed, data, at))
             theirs = _tried(partial(self.model.feed, data, at))
-            assert ours == theirs
+            assert (ours and ours[:4]) == theirs
             self.compare()
             if ours is None:
                 return
@@ -104,9 +103,8 @@ class Both:
         assert answered == self.model.answer(number, kind, head, payload)
 
     def do_place(self, number: int, at: tuple[int, int, int, int]) -> None:
-        answers = [(number, Appended(*at))]
-        others = self.core.answer_appends(answers)
-        assert others == ([] if self.model.answer_append(number, at) else answers)
+        others = self.core.answer_appends([(number, *at)])
+        assert others == ([] if self.model.answer_append(number, at) else [number])
 
     def do_settle(self, number: int) -> None:
         assert self.core.settle(number) == self.model.settle(number)

@@ -12,6 +12,7 @@ import pytest
 
 from braidlog.errors import InternalError, InvalidArgumentError, LogError
 from braidlog.logstream import sequencer
+from braidlog.logstream.replica import Replica
 from braidlog.metarepo.leader.leadership import Leadership
 from braidlog.node.config import NodeConfig
 from braidlog.node.leader import retention
@@ -115,6 +116,8 @@ async def test_a_bug_at_a_request_is_the_answer_to_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings = config(tmp_path)
+    # Python looks at each append.
+    monkeypatch.setattr(Replica, "_settle", lambda replica: None)
     async with serving(settings) as server, client(settings) as there:
         log = await there.create_log("orders")
         await log.append(b"x")
@@ -142,6 +145,7 @@ async def test_a_bug_in_the_midst_of_a_change_ends_the_node(
     async with NodeServer(settings) as server, client(settings) as there:
         serves = asyncio.create_task(server.serve(stop))
         log = await there.create_log("orders")
+        monkeypatch.setattr(Replica, "_settle", lambda replica: None)
         monkeypatch.setattr(sequencer, "_wait", fails)
         appending = asyncio.create_task(log.append(b"x"))
         with pytest.raises(LogError, match="cannot handle"):

@@ -20,7 +20,7 @@ class CountingStore:
 
     def __init__(self, pause: float = 0.0) -> None:
         self.pause = pause
-        self.hurried = 0
+        self.bytes = 0
         self.written = 1
         self.synced = 0
         self.syncs = 0
@@ -37,6 +37,9 @@ class CountingStore:
 
     def ticket(self) -> int:
         return self.written
+
+    def hurried(self) -> int:
+        return self.bytes
 
     def durable(self) -> int:
         return self.synced
@@ -69,11 +72,11 @@ class Rig:
         self.heard += 1
         if self.again:
             self.again -= 1
-            self.store.hurried += 1
+            self.store.bytes += 1
             self.syncer.wake()
 
     async def write(self, size: int) -> None:
-        self.store.hurried += size
+        self.store.bytes += size
         self.store.written += 1
         self.syncer.wake()
         self.syncer.wake()
@@ -154,7 +157,7 @@ async def test_nothing_is_synced_after_the_end() -> None:
     rig = Rig(CountingStore())
     await rig.syncer.close()
     syncs = rig.store.syncs
-    rig.store.hurried += 1
+    rig.store.bytes += 1
     rig.syncer.wake()
     await asyncio.sleep(0)
     assert rig.store.syncs == syncs
@@ -164,7 +167,7 @@ async def test_what_a_sync_lets_go_is_synced_in_the_next_turn() -> None:
     """Or somebody who always writes again would keep the loop from all others."""
     rig = Rig(CountingStore())
     before, rig.again = rig.store.syncs, 2
-    rig.store.hurried += 1
+    rig.store.bytes += 1
     rig.syncer.wake()
     assert (rig.store.syncs, rig.heard) == (before + 1, before + 1)
     await asyncio.sleep(0)

@@ -35,7 +35,7 @@ def feed(end: Conn, data: "Buffer") -> list[Frame]:
     frames: list[Frame] = []
     at = 0
     while at < len(memoryview(data)):
-        appends, appended, cold, at = end.feed(data, at)
+        appends, appended, cold, at, _ = end.feed(data, at)
         assert (appends, appended) == ([], [])
         if cold is not None:
             kind, request, head, payload = cold

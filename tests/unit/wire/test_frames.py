@@ -45,6 +45,7 @@ def test_appends_of_a_read_come_as_one() -> None:
         [],
         None,
         len(data),
+        (0, 0),
     )
     assert end.open_numbers == [1, 2, 3]
 
@@ -58,10 +59,10 @@ def test_a_cold_frame_is_the_last_of_a_call() -> None:
     end = conn()
     end.hot = True
     data = first + ping + last
-    appends, _, cold, at = end.feed(data, 0)
+    appends, _, cold, at, _ = end.feed(data, 0)
     assert (appends, cold) == ([(3, 2, [1], [b"1"])], (4, 0, b"\x90", b""))
     assert at == len(first + ping)
-    appends, _, cold, at = end.feed(data, at)
+    appends, _, cold, at, _ = end.feed(data, at)
     assert (appends, cold, at) == ([(3, 2, [2], [b"2"])], None, len(data))
 
 

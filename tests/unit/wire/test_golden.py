@@ -64,21 +64,23 @@ def test_the_core_reads_appends_as_the_codec_does() -> None:
     end.hot = True
     message, payload = OF[Append]
     assert isinstance(message, Append)
-    found, _, cold, _ = end.feed(golden(Append), 0)
+    found, _, cold, *_ = end.feed(golden(Append), 0)
     assert found == [(message.stream, message.epoch, [7], [payload])]
     assert cold is None
 
 
 def test_the_core_answers_appends_as_the_codec_does() -> None:
     answer, _ = OF[Appended]
+    assert isinstance(answer, Appended)
+    place = answer.llsn, answer.glsn, answer.count, answer.version
     end = conn()
     end.open(7, Append.KIND, 300)
-    assert end.answer_appends([(7, answer)]) == []
+    assert end.answer_appends([(7, *place)]) == []
     assert b"".join(end.take()) == golden(Appended)
     asks = conn(server=False, last=6)
     asks.hot = True
     assert asks.ask(Append.KIND, encode(OF[Append][0]), [b"batch"]) == 7
-    _, (answered,), cold, _ = asks.feed(golden(Appended), 0)
+    _, (answered,), cold, *_ = asks.feed(golden(Appended), 0)
     assert (answered[0], Appended(*answered[1:])) == (7, answer)
     assert cold is None
 

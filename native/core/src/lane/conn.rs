@@ -117,8 +117,14 @@ impl<P> Conn<P> {
         self.hot = false;
     }
 
-    /// Take what came, up to the first cold frame; return how many bytes of it were taken.
-    pub fn feed(&mut self, data: &[u8], mut each: impl FnMut(Event<'_>)) -> Result<usize> {
+    /// Take what came, up to the first cold frame; return how many bytes of it were taken. `peer` takes what
+    /// peers say to one another, and says whether it did.
+    pub fn feed(
+        &mut self,
+        data: &[u8],
+        mut peer: impl FnMut(&Frame<'_>) -> bool,
+        mut each: impl FnMut(Event<'_>),
+    ) -> Result<usize> {
         let (side, hot, requests) = (self.side, self.hot, &mut self.requests);
         let mut grouping = Grouping::default();
         self.decoder.feed_until(data, |frame| {
@@ -129,6 +135,8 @@ impl<P> Conn<P> {
             };
             if let Some(event) = taken {
                 each(event);
+                ControlFlow::Continue(())
+            } else if hot && frame.request == 0 && peer(&frame) {
                 ControlFlow::Continue(())
             } else {
                 each(Event::Cold(frame));

@@ -11,6 +11,8 @@
 //! |---|---|
 //! | `Append` | the connection is open, the role may append, it is no repeat, its number is new and the window has room |
 //! | `Appended` | the connection is open, and the number is that of an open `Append` |
+//! | `Replicate` | it is of a peer, and has exactly what is next for a settled backup |
+//! | `Commit` | it is of a peer, and each cut is the next one, or known, to all settled replicas of its log |
 //!
 //! Whatever else could be said of a frame is Python's to say: it gets every frame that breaks a
 //! rule, for there is no rule in here that a hot frame could break.
@@ -18,6 +20,8 @@
 //! *Invariants.* The lane has no clock, thread, chance or socket. A frame is taken or returned, never both.
 //! What the open requests take never exceeds the window, and is the sum of what each takes. A
 //! number is open at most once. After an error nothing comes out any more.
+//!
+//! [`stream`] is a replica of a log stream in the same way, for what an append does to it.
 //!
 //! [`tail`] is the log of a Raft group in the same way, for what an append of the group does.
 //!
@@ -28,6 +32,7 @@ mod head;
 pub mod leader;
 mod outgoing;
 mod requests;
+pub mod stream;
 pub mod tail;
 #[cfg(test)]
 mod tests;

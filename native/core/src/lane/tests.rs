@@ -60,11 +60,15 @@ fn fed(conn: &mut Conn<usize>, pieces: &[&[u8]]) -> (Vec<Seen>, bool) {
         let mut rest = *piece;
         while !rest.is_empty() {
             let mut cold = 0;
-            let taken = conn.feed(rest, |event| {
-                assert_eq!(cold, 0, "something follows a cold frame");
-                cold += usize::from(matches!(event, Event::Cold(_)));
-                events.push(seen(&event));
-            });
+            let taken = conn.feed(
+                rest,
+                |_| false,
+                |event| {
+                    assert_eq!(cold, 0, "something follows a cold frame");
+                    cold += usize::from(matches!(event, Event::Cold(_)));
+                    events.push(seen(&event));
+                },
+            );
             let Ok(taken) = taken else {
                 return (events, true);
             };
@@ -228,11 +232,15 @@ fn appends_are_opened_and_grouped() {
     let append = |request, stream| frame(16, request, &[0x92, stream, 1], b"batch");
     let bytes = [append(1, 1), append(2, 2), append(3, 1)].concat();
     let mut places = Vec::new();
-    let taken = conn.feed(&bytes, |event| {
-        if let Event::Append { place, .. } = event {
-            places.push(place);
-        }
-    });
+    let taken = conn.feed(
+        &bytes,
+        |_| false,
+        |event| {
+            if let Event::Append { place, .. } = event {
+                places.push(place);
+            }
+        },
+    );
     assert_eq!(taken.unwrap(), bytes.len());
     let first = |stream| Place::First { stream, epoch: 1 };
     assert_eq!(places, [first(1), first(2), Place::Join(0)]);

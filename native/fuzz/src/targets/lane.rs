@@ -146,25 +146,29 @@ fn feed<'a>(
         let mut rest = piece;
         while !rest.is_empty() {
             let (mut ended, mut broken) = (false, None);
-            let fed = conn.feed(rest, |event| {
-                if ended {
-                    broken = Some("something follows a cold frame".to_owned());
-                }
-                match event {
-                    Event::Append { request, .. } => seen.push((16, request, true)),
-                    Event::Appended { request, appended } => {
-                        let head = encode_appended(&appended);
-                        if decode_appended(&head) != Some(appended) {
-                            broken = Some(format!("{appended:?} is encoded as {head:?}"));
+            let fed = conn.feed(
+                rest,
+                |_| false,
+                |event| {
+                    if ended {
+                        broken = Some("something follows a cold frame".to_owned());
+                    }
+                    match event {
+                        Event::Append { request, .. } => seen.push((16, request, true)),
+                        Event::Appended { request, appended } => {
+                            let head = encode_appended(&appended);
+                            if decode_appended(&head) != Some(appended) {
+                                broken = Some(format!("{appended:?} is encoded as {head:?}"));
+                            }
+                            seen.push((17, request, true));
                         }
-                        seen.push((17, request, true));
+                        Event::Cold(frame) => {
+                            ended = true;
+                            seen.push((frame.kind, frame.request, false));
+                        }
                     }
-                    Event::Cold(frame) => {
-                        ended = true;
-                        seen.push((frame.kind, frame.request, false));
-                    }
-                }
-            });
+                },
+            );
             if let Some(broken) = broken {
                 return Err(broken);
             }

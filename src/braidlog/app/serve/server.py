@@ -36,7 +36,7 @@ from braidlog.errors import (
 from braidlog.serving.sessions import Request, Session
 from braidlog.serving.transport import Wire
 from braidlog.store.threads import begin_in
-from braidlog.wire.events import Appends, Received, Requested
+from braidlog.wire.events import Appends, Received, Requested, Taken
 from braidlog.wire.messages import (
     AppStatus,
     Call,
@@ -111,6 +111,9 @@ class CallServer:
 
     def received(self, wire: Wire, event: Received) -> None:
         """Pass over what peers say to one another: nobody gets that role here."""
+
+    def taken(self, wire: Wire, event: Taken) -> None:
+        """Pass over what a lane took: there are no replicas here."""
 
     def gone(self, session: Session) -> None:
         """Go on: what was called is executed all the same."""

@@ -468,7 +468,8 @@ class AsyncClusterTable(AsyncTableReads):
                 )
             )
         answers = [each for each in said if not isinstance(each, LogError)]
-        best = max(answers, key=lambda each: each.applied, default=None)
+        # A host says nothing of an index that it has not built yet.
+        best = max(answers, key=lambda each: (_built(each), each.applied), default=None)
         return _described(info, log.name, log.high_watermark, tuple(hosts), best)
 
     async def _describe_on(self, info: TableInfo, node: int) -> TableStatus | LogError:
@@ -497,6 +498,12 @@ class AsyncClusterTable(AsyncTableReads):
         """
         async with self.ddl() as change:
             change.rebuild(self._hosts.info().name)
+
+
+def _built(status: TableStatus) -> int:
+    """Return how many indexes a host has built."""
+    figures = status.figures.items()
+    return sum(bool(value) for name, value in figures if name.startswith("built:"))
 
 
 def _described(

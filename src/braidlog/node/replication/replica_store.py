@@ -34,6 +34,8 @@ class ReplicaStore:
         self._node = node
         self._log = node.open(f"{STREAM_PREFIX}{number}")
         self.ticket = node.ticket
+        self.replicas = node.native
+        """Where the core finds the stream."""
 
     @classmethod
     def create(cls, node: NodeStore, number: int, options: bytes = b"") -> ReplicaStore:

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
+from braidlog._native import Lane
 from braidlog.errors import (
     CorruptionError,
     LogError,
@@ -41,7 +42,6 @@ from braidlog.wire.codec import split
 from braidlog.wire.commands import StoredReplica
 from braidlog.wire.messages import (
     Append,
-    Appended,
     Commit,
     Configure,
     Entries,
@@ -52,6 +52,7 @@ from braidlog.wire.messages import (
     StreamConfig,
     StreamReport,
 )
+from braidlog.wire.server import AppendRow
 
 _log = logging.getLogger(__name__)
 
@@ -111,9 +112,10 @@ class Replicas:
         self._limits = limits
         self._changed = changed
         self._hosted: dict[int, _Hosted] = {}
-        self._by_log: dict[bytes, set[int]] = {}
+        self.lane = Lane(store.native)
+        """Does what every append does to replicas to which nothing else happens."""
         self.dirty: dict[int, None] = {}  # dicts, for their order
-        """Streams of which `flush` has something to do."""
+        """Streams of which `flush` has something to do, beside those of the lane."""
         self._unsynced: dict[int, None] = {}
         self._configured = 0
         self.counters = Counters()
@@ -127,6 +129,7 @@ class Replicas:
         replica = Replica(self._node, stream, storage, self._limits)
         hosted = _Hosted(replica, storage, lambda: self._touch(stream))
         self._hosted[stream] = hosted
+        self.lane.host(stream, replica.core)
         self._touch(stream)
         return hosted
 
@@ -162,7 +165,7 @@ class Replicas:
         if hosted is None:
             ReplicaStore.create(self._store, config.stream)
             hosted = self._host(config.stream)
-        self._by_log.setdefault(config.log, set()).add(config.stream)
+        self.lane.of_log(config.stream, config.log)
         hosted.storage.share_order(config.log)
         hosted.config = config
         hosted.replica.configure(config)
@@ -178,8 +181,7 @@ class Replicas:
         self._carry_out(stream, hosted)
         self.readers.drop(hosted.readers, self._not_here(stream))
         del self._hosted[stream]
-        if hosted.config is not None:
-            self._by_log[hosted.config.log].discard(stream)
+        self.lane.drop(stream)
         try:
             hosted.storage.delete()
         except UnavailableError as error:
@@ -203,7 +205,7 @@ class Replicas:
             self._commit(cut)
 
     def _commit(self, cut: LogCut) -> None:
-        for stream in sorted(self._by_log.get(cut.log, ())):
+        for stream in self.lane.streams_of(cut.log):
             self._hosted[stream].replica.commit(cut)
             self._touch(stream)
 
@@ -242,13 +244,19 @@ class Replicas:
 
         A bug that changed nothing is the answer; one that did ends the node.
         """
-        hosted = self._hosted.get(message.stream)
+        stream = message.stream
+        hosted = self._hosted.get(stream)
         self.counters.appends += len(requests)
         self.counters.append_bytes += sum(map(len, batches))
         if hosted is None:
             for request in requests:
-                request.fail(self._not_here(message.stream))
+                request.fail(self._not_here(stream))
             return
+        if not message.repeat:
+            done = self.lane.append(stream, message.epoch, requests, batches)
+            if done is not None:
+                self._placed(stream, hosted, *done)
+                return
         for part in _parts(requests, batches):
             group = [(each, message.epoch, batch) for each, batch in part]
             mark = hosted.replica.mark()
@@ -259,7 +267,26 @@ class Replicas:
                     raise
                 for request, _ in part:
                     request.fail(told(error, "Append"))
-        self._touch(message.stream)
+        self._touch(stream)
+
+    def _placed(
+        self,
+        stream: int,
+        hosted: _Hosted,
+        llsn: int,
+        batches: Sequence[bytes | memoryview],
+        repeats: Sequence[tuple[Request, int, int]],
+    ) -> None:
+        """Send the backups what the lane has placed."""
+        config = hosted.config
+        if batches and config is not None:
+            message = Replicate(stream, config.epoch, llsn, tuple(map(len, batches)))
+            for node in config.replicas[1:]:
+                self._peers.send(node, message, batches)
+        for request, llsn, count in repeats:
+            hosted.replica.repeated(request, llsn, count)
+            self._touch(stream)
+        self._changed()
 
     def read(self, request: Request, message: Read, now: float) -> None:
         """Answer a read, now or when there is something to read."""
@@ -277,6 +304,9 @@ class Replicas:
 
     def synced(self, ticket: int) -> None:
         """Note what is durable."""
+        self.lane.synced(ticket)
+        if not self._unsynced:
+            return
         unsynced, self._unsynced = self._unsynced, {}
         for stream in unsynced:
             hosted = self._hosted.get(stream)
@@ -310,7 +340,8 @@ class Replicas:
 
     def flush(self, now: float) -> list[StreamReport]:
         """Do what the replicas ask for; return the reports that should go now."""
-        reports, waiting = [], []
+        reports = self._carry_out_turn(now) if self.lane.stirred else []
+        waiting = []
         while self.dirty:
             stream = next(iter(self.dirty))
             del self.dirty[stream]
@@ -326,6 +357,19 @@ class Replicas:
                 reports.append(report)
         self.dirty.update(dict.fromkeys(waiting))
         return reports
+
+    def _carry_out_turn(self, now: float) -> list[StreamReport]:
+        """Do what the lane asks for."""
+        reports, advanced, answers, came = self.lane.turn()
+        for stream in advanced:
+            self.readers.wake(self._hosted[stream].readers, now)
+        if answers:
+            self._measure(came)
+            for session, rows in answers:
+                self.counters.acknowledged += len(rows)
+                session.answer_appends(rows)
+        running = ReplicaState.RUNNING
+        return [StreamReport(*each, running) for each in reports]
 
     def _carry_out(
         self, stream: int, hosted: _Hosted, now: float = 0.0
@@ -345,33 +389,28 @@ class Replicas:
 
     def _answer(self, answers: Sequence[Answer]) -> None:
         """Answer appends: those of a connection that were committed all at once."""
-        self._measure([request for request, _ in answers])
-        placed: dict[Session, list[tuple[int, Appended]]] = {}
+        placed: dict[Session, list[AppendRow]] = {}
+        came: dict[float, int] = {}
         for request, answer in answers:
             assert isinstance(request, Request)  # noqa: S101, RUF100
+            came[request.began] = came.get(request.began, 0) + 1
             if isinstance(answer, LogError):
                 self.counters.refused += 1
                 request.fail(answer)
             else:
                 self.counters.acknowledged += 1
                 of_session = placed.setdefault(request.session, [])
-                of_session.append((request.number, answer))
+                place = answer.llsn, answer.glsn, answer.count, answer.version
+                of_session.append((request.number, *place))
+        self._measure(came.items())
         for session, each in placed.items():
             session.answer_appends(each)
 
-    def _measure(self, requests: Sequence[object]) -> None:
-        """Note how long appends took: those that came together count at once."""
-        now, begun, count = time.monotonic(), 0.0, 0
-        observe = self.latencies.append.observe
-        for request in requests:
-            came = request.began  # type: ignore[attr-defined]
-            if came == begun:
-                count += 1
-                continue
-            if count:
-                observe(now - begun, count)
-            begun, count = came, 1
-        observe(now - begun, count)
+    def _measure(self, came: Iterable[tuple[float, int]]) -> None:
+        """Note how long appends took: when they came, and how many then."""
+        now, observe = time.monotonic(), self.latencies.append.observe
+        for begun, count in came:
+            observe(now - begun, count)
 
     def _remember(self, stream: int, hosted: _Hosted) -> bool:
         """Store under which configuration the replica is a member of its epoch.

@@ -10,13 +10,21 @@ import pytest
 
 from braidlog import _native
 from braidlog.client.retry import Verdict, verdict_of
-from braidlog.errors import LogError, UnavailableError
+from braidlog.errors import InvalidArgumentError, LogError, UnavailableError
 from braidlog.logstream.effects import Limits
 from braidlog.logstream.states import ReplicaState
 from braidlog.node.replication.replica_store import ReplicaStore
 from braidlog.node.replication.replicas import Replicas
+from braidlog.serving.sessions import Request
 from braidlog.store.node_store import NodeStore
-from braidlog.wire.messages import Append, Configure, Read
+from braidlog.wire.messages import (
+    Append,
+    Commit,
+    Configure,
+    LogCut,
+    Read,
+    StreamRun,
+)
 from unit.node.rescue.test_raw import config
 
 
@@ -118,4 +126,72 @@ def test_no_room_for_one_stream_keeps_no_other_waiting(
     cramped.clear()
     replicas.configure(Configure(4, (), both))
     assert hosted() == []
+    store.close()
+
+
+class _Session:
+    """Who appends, and what it was told."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[int, ...]] = []
+        self.refused: list[LogError] = []
+
+    def answer_appends(self, rows: list[tuple[int, ...]]) -> None:
+        self.told += rows
+
+    def fail(self, _: int, error: LogError) -> None:
+        self.refused.append(error)
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_a_repeat_of_several_appends_is_refused_and_ends_nothing(
+    *, waits: bool
+) -> None:
+    """A client may do so by mistake, or to see what happens."""
+    store = NodeStore("/n", entropy=1, disk=_native.MemoryDisk())
+    peers: Any = None
+    replicas = Replicas(1, store, peers, Limits(), lambda: None)
+    given = msgspec.structs.replace(config(), replicas=(1,))
+    replicas.configure(Configure(1, (given,)))
+    session: Any = _Session()
+
+    def turn() -> None:
+        for _ in range(3):
+            replicas.flush(0.0)
+            replicas.synced(store.sync())
+
+    def append(number: int, first: int, *values: bytes) -> None:
+        batch = _native.encode_batch(
+            values, timestamps=0, producer=(9, 1), sequence=first
+        )
+        request = Request(session, number)
+        replicas.append(Append(given.stream, 0), [request], [batch])
+        turn()
+
+    def cut(version: int, llsn: int, glsn: int) -> None:
+        run = StreamRun(given.stream, llsn, glsn, 1, given.epoch)
+        replicas.commit(Commit((LogCut(given.log, version, glsn, (run,)),)))
+        turn()
+
+    turn()
+    version, start = given.version, given.start
+    mark = given.high_watermark
+    append(1, 1, b"a")
+    append(2, 2, b"b")
+    cut(version + 1, start, mark + 1)
+    if waits:
+        append(3, 1, b"a", b"b")
+    # A record of another stream is between them.
+    cut(version + 2, start + 1, mark + 3)
+    if not waits:
+        append(3, 1, b"a", b"b")
+    assert [(number, glsn) for number, _, glsn, *_ in session.told] == [
+        (1, mark + 1),
+        (2, mark + 3),
+    ]
+    [refused] = session.refused
+    assert isinstance(refused, InvalidArgumentError)
+    assert "retry each" in refused.message
+    [report] = replicas.reports()
+    assert report.state == ReplicaState.RUNNING
     store.close()

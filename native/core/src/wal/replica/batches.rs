@@ -73,6 +73,16 @@ impl<'a> Verified<'a> {
         })
     }
 
+    /// How many records it has.
+    pub fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// Whether a value in it is null, which earlier versions do not know.
+    pub fn has_nulls(&self) -> bool {
+        self.nulls
+    }
+
     fn change(&self) -> Change {
         Change::Batch {
             count: self.count,
