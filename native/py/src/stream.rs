@@ -462,6 +462,19 @@ impl Lane {
         Ok(Some((standing.next, fresh, repeats)))
     }
 
+    /// Apply the cuts of a `Commit` that is of this node, given its head; false if Python has to look at them.
+    fn commit(&mut self, py: Python<'_>, head: &[u8]) -> bool {
+        self.take(
+            py,
+            &Frame {
+                kind: COMMIT,
+                request: 0,
+                head,
+                payload: &[],
+            },
+        )
+    }
+
     /// Note that every write up to `ticket` is durable.
     fn synced(&mut self, py: Python<'_>, ticket: u64) {
         for number in std::mem::take(&mut self.unsynced) {
@@ -537,7 +550,7 @@ impl Lane {
     pub fn take(&mut self, py: Python<'_>, frame: &Frame<'_>) -> bool {
         let taken = match frame.kind {
             REPLICATE => self.replicate(py, frame),
-            COMMIT => self.commit(py, frame),
+            COMMIT => self.apply_all(py, frame),
             _ => Ok(Some(false)),
         };
         match taken {
@@ -582,7 +595,7 @@ impl Lane {
         Ok(Some(true))
     }
 
-    fn commit(&mut self, py: Python<'_>, frame: &Frame<'_>) -> Result<Option<bool>, Broken> {
+    fn apply_all(&mut self, py: Python<'_>, frame: &Frame<'_>) -> Result<Option<bool>, Broken> {
         if !frame.payload.is_empty() {
             return Ok(None);
         }

@@ -13,7 +13,6 @@ import contextlib
 import logging
 import socket
 import ssl
-from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
@@ -163,8 +162,6 @@ class Session(Wire):
             bounds = self._shares.bounds
             self._unread_max = min(self._unread_max, bounds.unread_max)
             self._work_max = bounds.work_max
-        self._backlog: deque[Requested] = deque()
-        """Requests that were read and wait for their turn."""
         self._working: set[int] = set()
         """Requests that were taken and are not answered."""
 
@@ -182,12 +179,12 @@ class Session(Wire):
     @property
     def ready(self) -> bool:
         """Whether a request waits and may be served."""
-        return bool(self._backlog) and self._has_room
+        return bool(self.backlog) and self._has_room
 
     @property
     def paced(self) -> bool:
         """Return whether the request that is next counts for the rate."""
-        return not isinstance(self._backlog[0].message, Read)
+        return not isinstance(self.backlog[0].message, Read)
 
     @property
     def _has_room(self) -> bool:
@@ -224,7 +221,7 @@ class Session(Wire):
         if shares is None or self.role is Role.PEER:
             self._serve(event)
         elif (
-            not self._backlog
+            not self.backlog
             and self._has_room
             and not shares.full
             and shares.takes(paced=not isinstance(event.message, Read))
@@ -232,16 +229,16 @@ class Session(Wire):
             self._working.add(event.request)
             self._serve(event)
         else:
-            self._backlog.append(event)
+            self.backlog.append(event)
             self.hold(held=True)
             shares.look(self)
 
     def serve_one(self) -> None:
         """Serve the request that has waited longest."""
-        event = self._backlog.popleft()
+        event = self.backlog.popleft()
         self._working.add(event.request)
         self._serve(event)
-        if not self._backlog:
+        if not self.backlog:
             self.hold(held=False)
 
     def settled(self, request: int) -> None:
@@ -250,7 +247,7 @@ class Session(Wire):
         self._look()
 
     def _look(self) -> None:
-        if self._backlog and self._shares is not None and not self.gone:
+        if self.backlog and self._shares is not None and not self.gone:
             self._shares.look(self)
 
     def _serve(self, event: Requested) -> None:
@@ -277,11 +274,13 @@ class Session(Wire):
 
     def answer_appends(self, answers: Sequence[AppendRow]) -> None:
         """Answer appends that were committed together."""
-        before = self.connection.queued_bytes
+        core = self.connection.core
+        before = core.queued_bytes
         self.connection.answer_appends(answers)
         if self._shares is not None:
-            self._shares.answered(self.connection.queued_bytes - before)
-        self._look()
+            self._shares.answered(core.queued_bytes - before)
+        if self.backlog:
+            self._look()
         self.outbox.add(self)
 
     def _answer(
@@ -303,9 +302,8 @@ class Session(Wire):
         self.settled(request)
         self.outbox.add(self)
 
-    def flush(self) -> None:
-        """Write what is outgoing; there may be room for more then."""
-        super().flush()
+    def written(self) -> None:
+        """Look whether there is room for more."""
         self._look()
 
     def pause_writing(self) -> None:
@@ -434,7 +432,7 @@ class Session(Wire):
         self.gone = True
         if self._greeting is not None:
             self._greeting.cancel()
-        self._backlog.clear()
+        self.backlog.clear()
         self._working.clear()
         self._sessions.remove(self)
         # What it has read must not wait until a collector finds the circle.

@@ -6,6 +6,7 @@ import asyncio
 import socket
 import threading
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias, cast
 
@@ -126,6 +127,8 @@ class Wire(asyncio.BufferedProtocol, ABC):
         self.unsent_bytes: Callable[[], int] = int
         """Gives the bytes that the socket has not taken yet; none without a socket."""
         self._unread = self._held = self._lacks_memory = False
+        self.backlog: deque[Any] = deque()
+        """What was read and waits for its turn, which may come when bytes have gone."""
         self.reads = True
         """Whether the socket is read, as far as this side decides."""
         self.unfinished = False
@@ -215,6 +218,11 @@ class Wire(asyncio.BufferedProtocol, ABC):
             transport.writelines(list(map(_view, buffers)))
         if self.connection.closed:
             transport.close()
+        if self.backlog:
+            self.written()
+
+    def written(self) -> None:
+        """Note that bytes have gone while something waits for its turn."""
 
     def abort(self) -> None:
         """Close the socket now, whatever is unsent."""

@@ -248,15 +248,15 @@ async def test_questions_without_end_stop_nobody_else(
                 raw.connection.request(GetMetadata(), ())
             raw.send()
             busy = list(server.node.sessions._sessions)[-1]
-            await _until(lambda: len(busy._backlog) > 0)
+            await _until(lambda: len(busy.backlog) > 0)
             for count in range(1, 20):
                 assert await log.append(b"x") == count
                 assert busy.unread_bytes < 2 << 20
             await _until(lambda: busy.unread_bytes > 1 << 20)
-            held = len(busy._backlog)
+            held = len(busy.backlog)
             assert held
             await asyncio.sleep(0.1)
-            assert len(busy._backlog) == held  # Nothing is made that has no room.
+            assert len(busy.backlog) == held  # Nothing is made that has no room.
             answered = 0
             while answered < questions:
                 answered += sum(isinstance(e, Answered) for e in await raw.events())

@@ -142,10 +142,11 @@ async def test_a_bug_in_the_midst_of_a_change_ends_the_node(
 ) -> None:
     settings = config(tmp_path)
     stop = asyncio.Event()
+    # Python looks at each append.
+    monkeypatch.setattr(Replica, "_settle", lambda replica: None)
     async with NodeServer(settings) as server, client(settings) as there:
         serves = asyncio.create_task(server.serve(stop))
         log = await there.create_log("orders")
-        monkeypatch.setattr(Replica, "_settle", lambda replica: None)
         monkeypatch.setattr(sequencer, "_wait", fails)
         appending = asyncio.create_task(log.append(b"x"))
         with pytest.raises(LogError, match="cannot handle"):

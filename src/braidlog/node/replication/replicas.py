@@ -38,7 +38,7 @@ from braidlog.node.replication.replica_store import ReplicaStore
 from braidlog.node.replication.replica_trouble import ReplicaTrouble
 from braidlog.serving.sessions import Request, Session, told
 from braidlog.store.node_store import NodeStore
-from braidlog.wire.codec import split
+from braidlog.wire import codec
 from braidlog.wire.commands import StoredReplica
 from braidlog.wire.messages import (
     Append,
@@ -201,6 +201,8 @@ class Replicas:
 
     def commit(self, message: Commit) -> None:
         """Apply cuts, in their order, to the replicas of their logs."""
+        if self.lane.commit(codec.encode(message)):
+            return
         for cut in message.cuts:
             self._commit(cut)
 
@@ -215,7 +217,7 @@ class Replicas:
         """Take batches of a primary."""
         hosted = self._hosted.get(message.stream)
         if hosted is not None:
-            hosted.replica.replicate(message, split(payload, message.sizes))
+            hosted.replica.replicate(message, codec.split(payload, message.sizes))
             self._touch(message.stream)
 
     def fetch(self, node: int, message: Fetch, _: memoryview) -> None:
@@ -229,7 +231,7 @@ class Replicas:
         """Take what was fetched."""
         hosted = self._hosted.get(message.stream)
         if hosted is not None:
-            hosted.replica.entries(node, message, split(payload, message.sizes))
+            hosted.replica.entries(node, message, codec.split(payload, message.sizes))
             self._touch(message.stream)
 
     # --- what clients say
