@@ -49,7 +49,7 @@ pub fn general_bound(input: &Input) -> usize {
 }
 
 /// All targets.
-pub const ALL: [&dyn Target; 21] = [
+pub const ALL: [&dyn Target; 22] = [
     &targets::batch::Batch,
     &targets::frame::Frames,
     &targets::segment::Segment,
@@ -62,6 +62,7 @@ pub const ALL: [&dyn Target; 21] = [
     &targets::wire::Wire,
     &targets::lane::Lane,
     &targets::tail::Tail,
+    &targets::stream::Streams,
     &targets::table::run::Runs,
     &targets::table::tree::Trees,
     &targets::part::Part,

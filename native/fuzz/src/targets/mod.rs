@@ -17,6 +17,7 @@ mod segment_make;
 pub mod side;
 mod side_make;
 pub mod small;
+pub mod stream;
 pub mod table;
 pub mod tail;
 pub mod wire;

@@ -12,7 +12,7 @@ use crate::targets::manifest_bytes::{contents, edits};
 type Bug = (&'static str, fn(&Input));
 
 /// One for each target, in their order.
-pub const BUGS: [Bug; 21] = [
+pub const BUGS: [Bug; 22] = [
     ("batch", batch),
     ("frame", frame),
     ("segment", segment),
@@ -25,6 +25,7 @@ pub const BUGS: [Bug; 21] = [
     ("wire", wire),
     ("lane", lane),
     ("tail", tail),
+    ("stream", stream),
     ("run", run),
     ("tree", tree),
     ("part", part),
@@ -131,6 +132,11 @@ fn lane(input: &Input) {
 /// A leader has committed eleven entries at most.
 fn tail(input: &Input) {
     look_up(12, u64_at(input.bytes(), 56) as usize);
+}
+
+/// The generator makes messages of two kinds.
+fn stream(input: &Input) {
+    look_up(2, input.bytes().first().copied().unwrap_or(0).into());
 }
 
 /// Filters are made with 0, 1, 6 or 16 bits for a key.
