@@ -29,37 +29,42 @@ impl Target for Streams {
     }
 
     fn generate(&self, rng: &mut Rng) -> Input {
-        let near = |rng: &mut Rng, value: u64| value + rng.below(3) as u64 - 1;
         let mut bytes = vec![rng.below(2) as u8];
         if bytes[0] == 0 {
             bytes.push(0x94);
-            for value in [STREAM, near(rng, EPOCH), near(rng, NEXT)] {
+            for value in [STREAM, EPOCH, NEXT] {
                 number(&mut bytes, value);
             }
-            let count = rng.below(4);
+            let count = 1 + rng.below(4);
             bytes.push(0x90 | count as u8);
             for _ in 0..count {
                 number(&mut bytes, rng.below(70_000) as u64);
             }
             return Input::single(bytes);
         }
-        let cuts = rng.below(3);
-        bytes.extend([0x91, 0x90 | cuts as u8]);
-        for _ in 0..cuts {
+        let cuts = 1 + rng.below(2) as u8;
+        bytes.extend([0x91, 0x90 | cuts]);
+        let (mut committed, mut mark) = (COMMITTED, MARK);
+        for cut in 1..=u64::from(cuts) {
+            let (length, others) = (1 + rng.below(4) as u64, rng.below(3) as u64);
             bytes.extend([0x94, 0xc4, 16]);
             bytes.extend(LOG);
-            let length = rng.below(12) as u64;
-            number(&mut bytes, near(rng, VERSION + 1));
-            number(&mut bytes, MARK + length);
-            let runs = rng.below(3);
-            bytes.push(0x90 | runs as u8);
-            for run in 0..runs as u64 {
+            number(&mut bytes, VERSION + cut);
+            number(&mut bytes, mark + length + others);
+            bytes.push(0x90 | (1 + u8::from(others > 0)));
+            let mine = [STREAM, committed, mark + 1, length, EPOCH];
+            let theirs = [STREAM + 1, 1, mark + 1 + length, others, EPOCH];
+            for run in [Some(mine), (others > 0).then_some(theirs)]
+                .into_iter()
+                .flatten()
+            {
                 bytes.push(0x95);
-                let first = near(rng, COMMITTED);
-                for value in [STREAM + run, first, MARK + 1, length, near(rng, EPOCH)] {
+                for value in run {
                     number(&mut bytes, value);
                 }
             }
+            committed += length;
+            mark += length + others;
         }
         Input::single(bytes)
     }
