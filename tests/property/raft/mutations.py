@@ -50,7 +50,7 @@ def _sent_early(kind: type[Message]) -> Mutation:
             # Of what is encoded already only answers to appends are promises.
             made = AppendResponse if isinstance(message, Frame) else type(message)
             if made is kind and message.receiver != core.id:
-                core._messages.append(message)
+                core.messages.append(message)
             else:
                 hold(core, message)
 
@@ -152,9 +152,9 @@ def votes_twice(patch: pytest.MonkeyPatch) -> None:
 def vote_not_stored(patch: pytest.MonkeyPatch) -> None:
     store = Core.store
 
-    def forgets(core: Core) -> Write | None:
-        write = store(core)
-        if write is None or write.hard_state is None:
+    def forgets(core: Core, taken: Any, *, vital: bool) -> Write:
+        write = store(core, taken, vital=vital)
+        if write.hard_state is None:
             return write
         return replace(write, hard_state=replace(write.hard_state, vote=0))
 
