@@ -539,8 +539,7 @@ class ClusterNode:
             member = self._route.member = self._make_member(log)
         if self._ticks.awaits:
             self._ticks.heard()
-        member.group.step(bytes(payload))
-        member.group.kept(node, self._loop.time())
+        member.group.step(bytes(payload), node, self._loop.time())
         if member.group.stirred:
             self._flushes.soon()
 
@@ -604,7 +603,7 @@ class ClusterNode:
             self._sync_times.synced(durable)
             self.replicas.synced(durable)
             member = self._route.member
-            if member is not None:
+            if member is not None and member.writes.stored:
                 member.synced(durable)
         except Exception as error:
             self._guard.bear(error)
@@ -634,12 +633,15 @@ class ClusterNode:
             if self.replicas.dirty and (reports := self.replicas.flush(now)):
                 self._reporting.durable(tuple(reports), now)
             member = route.member
-            if member is not None and member.flush():
+            # Most turns are those of replicas.
+            stirred = member is not None and (member.group.stirred or member.waits)
+            if member is not None and stirred and member.flush():
                 turns.stirred = True
         if member is not None and member.group.standing is not self._reporting.standing:
             self._reporting.led(now)
         # Most turns bring no news, and many write nothing.
-        if route.has_news():
+        state = None if member is None else member.group.repository.state
+        if (route.revision if state is None else state.revision) != route.seen:
             self._look_at_news()
         try:
             ticket = self._store.ticket()

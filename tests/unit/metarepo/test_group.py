@@ -632,10 +632,10 @@ def test_a_leader_that_ended_is_missed_although_it_was_heard_of_late() -> None:
     core = lone.group.raft.core
     heartbeat = codec.encode(Heartbeat(2, 1, 1, 0, 0, 0))
     for _ in range(3):
-        lone.group.step(heartbeat)
+        lone.group.step(heartbeat, 2, lone.now)
         lone.wait(0.05)
     lone.group.lost(2, lone.now)
-    lone.group.step(heartbeat)
+    lone.group.step(heartbeat, 2, lone.now)
     lone.run()
     suspected = [core.suspected]
     for node in (3, 2):
@@ -656,7 +656,7 @@ def quiet(lone: Lone, seconds: float) -> int:
         for node in (1, 2, 3):
             lone.group.kept(node, lone.now)
         lone.wait(0.05)
-        looks.add(leads._looked)
+        looks.add(leads.looked)
     return len(looks)
 
 
