@@ -512,10 +512,12 @@ class MetadataMember:
         if looked and (successor := leads.successor(self.raft, self._now)):
             self.raft.transfer(successor)
         if leads.events:
-            self._events += leads.take_events()
+            self._events += leads.events
+            leads.events = []
         if leads.messages:
-            for node, message in leads.take_messages():
+            for node, message in leads.messages:
                 self._messages.append(Outgoing(node, message))
+            leads.messages = []
         if self._sealing:
             self._answer_seals(leads)
 

@@ -121,8 +121,9 @@ def rests(core: Core) -> bool:
     if core.config.eager_commit or core.telling or core.transfer or core.reads.active:
         return False
     commit = log.commit
-    if core.uncounted:
+    if core.uncounted and commit < log.last:
         _advance_commit(core)
+    core.uncounted = False
     if log.commit > commit or core.messages or core.answers:
         return False
     return log.peers_rest and not log.has_committed

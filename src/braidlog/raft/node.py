@@ -378,7 +378,15 @@ class RaftNode:
             if core.role is Role.LEADER:
                 leader.flush(core)
             effects = core.take()
-            _check(core)
+            # After every input, so kept cheap: the node stops if its state cannot be.
+            core.log.check()
+            leads = core.role is Role.LEADER
+            if leads and core.vote != core.id:
+                fail("leads without a vote")
+            if not leads and core.log.peers:
+                fail("follows and replicates")
+            if core.tail_bytes < 0:
+                fail("the tail has a negative size")
         except Exception as error:
             self._broke(error)
             raise
@@ -399,15 +407,3 @@ def _require_leader(core: Core) -> None:
     if core.role is not Role.LEADER:
         msg = f"node {core.id} is a {core.role.value} in term {core.term}"
         raise NotLeaderError(msg, leader=core.leader, term=core.term)
-
-
-def _check(core: Core) -> None:
-    """Stop the node if its state cannot be; asked after every input, so kept cheap."""
-    core.log.check()
-    leads = core.role is Role.LEADER
-    if leads and core.vote != core.id:
-        fail("leads without a vote")
-    if core.log.peers and not leads:
-        fail("follows and replicates")
-    if core.tail_bytes < 0:
-        fail("the tail has a negative size")

@@ -35,7 +35,6 @@ from braidlog.raft.messages import (
 )
 from braidlog.raft.quorum import agreed
 from braidlog.raft.reads import Reads, Request
-from braidlog.raft.state import EntryKind
 
 Mutation = Callable[[pytest.MonkeyPatch], None]
 
@@ -204,7 +203,7 @@ def applied_before_durable(patch: pytest.MonkeyPatch) -> None:
         return entries
 
     patch.setattr(RaftLog, "take_committed", early)
-    patch.setattr("braidlog.raft.node._check", lambda core: None)
+    patch.setattr(RaftLog, "check", lambda log: None)
 
 
 def late_report_believed(patch: pytest.MonkeyPatch) -> None:
@@ -271,15 +270,8 @@ def tombstones_ignored(patch: pytest.MonkeyPatch) -> None:
 
 
 def tail_not_counted(patch: pytest.MonkeyPatch) -> None:
-    append = replication.append
-
-    def uncounted(core: Core, kind: EntryKind, payloads: Any) -> None:
-        before = core.tail_bytes
-        append(core, kind, payloads)
-        core.tail_bytes = before
-
-    patch.setattr(replication, "append", uncounted)
-    patch.setattr("braidlog.raft.node._check", lambda core: None)
+    empty = property(lambda core: 0, lambda core, size: None)
+    patch.setattr(Core, "tail_bytes", empty, raising=False)
 
 
 @dataclass(frozen=True)

@@ -118,7 +118,7 @@ class Leadership:
         self._admitting: dict[int, int] = {}
         self._registering: dict[int, int] = {}
         self.messages: list[tuple[int, Message]] = []
-        """What is to be sent to nodes."""
+        """What is to be sent to nodes; whoever sends it empties the list."""
         self.looked = now - 1.0
         self.pause = LOOK_SECONDS
         """How long after a look there may be another one, if nothing happens."""
@@ -138,7 +138,7 @@ class Leadership:
         self._awaited: set[int] = set()
         """Nodes that registered in this term and have not reported yet."""
         self.events: list[Event] = []
-        """What the operator has to be told."""
+        """What the operator has to be told; whoever tells it empties the list."""
         self._yielded = now - YIELD_SECONDS
 
     def begin(self, repository: Repository, now: float) -> None:
@@ -247,11 +247,6 @@ class Leadership:
         else:
             self._room.begun(index, command)
 
-    def take_events(self) -> list[Event]:
-        """Return what the operator has to be told."""
-        events, self.events = self.events, []
-        return events
-
     def facts(self, repository: Repository, index: int) -> Facts | None:
         """Return what an entry may change, None if nobody is told of it."""
         told = self.told.get(index)
@@ -284,8 +279,7 @@ class Leadership:
             self._admitted(repository, entry.index, raft)
             return
         if not refused:
-            known = repository.state.logs
-            cuts = tuple(known[log].history[-1] for log in logs)
+            cuts = [repository.state.logs[log].history[-1] for log in logs]
             self.messages += self.publisher.applied(repository, cuts)
 
     def _admitted(self, repository: Repository, index: int, raft: RaftNode) -> None:
@@ -623,11 +617,6 @@ class Leadership:
                 self.messages.append((node, message))
         if self.messages:
             self._vain = 0
-
-    def take_messages(self) -> list[tuple[int, Message]]:
-        """Return what is to be sent to nodes."""
-        messages, self.messages = self.messages, []
-        return messages
 
     def sealed(
         self, repository: Repository, number: int, epoch: int, now: float

@@ -15,7 +15,7 @@ times when a log has come to rest.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -108,7 +108,7 @@ class Publisher:
     # --- cuts
 
     def applied(
-        self, repository: Repository, cuts: tuple[LogCut, ...]
+        self, repository: Repository, cuts: Sequence[LogCut]
     ) -> list[tuple[int, Commit]]:
         """Return what to send when cuts were applied, to primaries first."""
         state = repository.state
@@ -123,7 +123,7 @@ class Publisher:
                 if (stream := state.streams.get(run.stream)) is not None:
                     first.add(stream.replicas[0])
         messages = []
-        whole = Commit(cuts)
+        whole = Commit(tuple(cuts))
         # Who waits for a commit waits at the primary.
         for node in (*sorted(by_node.keys() & first), *sorted(by_node.keys() - first)):
             mine = by_node[node]
