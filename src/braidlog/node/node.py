@@ -620,35 +620,35 @@ class ClusterNode:
 
     def _carry_out(self) -> None:
         # At the end of each turn, so each call counts, also one that does nothing.
+        turns, route, now = self._flushes, self._route, self._loop.time()
+        turns.stirred = True
         try:
-            self._flush(self._loop.time())
+            while turns.stirred:
+                turns.stirred = False
+                if self.replicas.dirty and (reports := self.replicas.flush(now)):
+                    self._reporting.durable(tuple(reports), now)
+                member = route.member
+                if member is None or not (member.group.stirred or member.waits):
+                    continue  # Most turns are those of replicas.
+                if member.flush():
+                    turns.stirred = True
+            if member is None:
+                revision = route.revision
+            else:
+                revision = member.group.repository.state.revision
+                if member.group.standing is not self._reporting.standing:
+                    self._reporting.led(now)
+            # Most turns bring no news, and many write nothing.
+            if revision != route.seen:
+                self._look_at_news()
+            try:
+                ticket = self._store.ticket()
+            except LogError:
+                return  # Who writes next hears of it, and acts.
+            if ticket > self._sync_times.written:
+                self._sync_times.wrote(ticket, self._store.hurried)
         except Exception as error:
             self._guard.bear(error)
-
-    def _flush(self, now: float) -> None:
-        turns, route = self._flushes, self._route
-        turns.stirred = True
-        while turns.stirred:
-            turns.stirred = False
-            if self.replicas.dirty and (reports := self.replicas.flush(now)):
-                self._reporting.durable(tuple(reports), now)
-            member = route.member
-            # Most turns are those of replicas.
-            stirred = member is not None and (member.group.stirred or member.waits)
-            if member is not None and stirred and member.flush():
-                turns.stirred = True
-        if member is not None and member.group.standing is not self._reporting.standing:
-            self._reporting.led(now)
-        # Most turns bring no news, and many write nothing.
-        state = None if member is None else member.group.repository.state
-        if (route.revision if state is None else state.revision) != route.seen:
-            self._look_at_news()
-        try:
-            ticket = self._store.ticket()
-        except LogError:
-            return  # Who writes next hears of it, and acts.
-        if ticket > self._sync_times.written:
-            self._sync_times.wrote(ticket, self._store.hurried)
 
     def _look_at_news(self) -> None:
         revision = self._route.revision

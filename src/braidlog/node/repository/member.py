@@ -110,7 +110,7 @@ class RepositoryMember:
     @property
     def leader(self) -> int:
         """Return the node that leads, 0 if none is known."""
-        return self.group.leader
+        return self.group.raft.core.leader
 
     def is_kept(self) -> bool:
         """Tell whether what it answers in the group keeps this node alive.

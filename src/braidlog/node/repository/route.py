@@ -43,8 +43,7 @@ class RepositoryRoute:
         do with it; until then any member passes things on.
         """
         if self.member is not None:
-            # For each report: the way through properties would be two calls more.
-            return self.member.group.raft.core.leader
+            return self.member.leader
         ways = (self.leader_heard, *self.directory.voters)
         return next((each for each in ways if self._peers.is_connected(each)), 0)
 
