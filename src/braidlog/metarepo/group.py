@@ -381,10 +381,14 @@ class MetadataMember:
             for entry in effects.committed:
                 self._apply(entry)
             if effects.committed:
-                raft.applied(effects.committed[-1].index)
+                index = effects.committed[-1].index
+                raft.applied(index)
                 if self._told != self.repository.state.revision:
                     self._tell_news()
-                self._fold()
+                many = index - self._folded >= self.settings.fold_entries
+                large = self._folded_bytes >= self.settings.fold_bytes
+                if many or large or 0 < self._damaged_to <= index:
+                    self._fold(index)
             for read in effects.reads:
                 self._take_read(read.context, read)
 
@@ -473,17 +477,13 @@ class MetadataMember:
         if log.install_pending:
             return  # The snapshot of the leader replaces the log.
         self._damaged_to = log.last
-        self._fold()
+        if 0 < log.last == self.repository.state.index:
+            self._fold(log.last)
 
-    def _fold(self) -> None:
-        index = self.repository.state.index
-        many = index - self._folded >= self.settings.fold_entries
-        large = self._folded_bytes >= self.settings.fold_bytes
-        damaged = 0 < self._damaged_to <= index
-        if not (many or large or damaged):
-            return
+    def _fold(self, index: int) -> None:
+        """Let the log begin behind `index`, which is what was applied last."""
         self._folded, self._folded_bytes = index, 0
-        if damaged:
+        if self._damaged_to <= index:
             # Where the snapshot is too large, the next pass over the disk asks again.
             self._damaged_to = 0
         state = self.repository.snapshot()
@@ -508,7 +508,7 @@ class MetadataMember:
                 self._log(leads, command)
             leads.configure(self.repository, self._now)
         if leads.collector.has_fresh:
-            self._cut(leads)
+            leads.cut(self.repository.state, self.raft)
         if looked and (successor := leads.successor(self.raft, self._now)):
             self.raft.transfer(successor)
         if leads.events:
@@ -520,17 +520,6 @@ class MetadataMember:
             leads.messages = []
         if self._sealing:
             self._answer_seals(leads)
-
-    def _cut(self, leads: Leadership) -> None:
-        """Log what can be committed."""
-        collector = leads.collector
-        while collector.has_fresh and (data := leads.cut(self.repository)):
-            try:
-                index = self.raft.propose([data]).begin
-            except UnavailableError:
-                collector.dropped()
-                return
-            collector.proposed(index)
 
     def _log(self, leads: Leadership, command: Command) -> None:
         """Log a command of the leader's own; it comes again if that fails."""

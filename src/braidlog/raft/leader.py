@@ -28,7 +28,6 @@ __all__ = [
     "on_heartbeat_response",
     "read",
     "rests",
-    "take_answer",
     "tick",
 ]
 
@@ -174,15 +173,6 @@ def on_append_response(core: Core, response: AppendResponse) -> None:
         log.accepted(sender, response.index)
         replication.hasten_transfer(core)
     log.check()
-
-
-def take_answer(core: Core, data: bytes) -> bool:
-    """Take the bytes of a message if they accept an append, and no more than that."""
-    if core.transfer:
-        return False  # The target may have everything now.
-    taken = core.log.take_answer(data, core.term, core.log.membership.epoch)
-    core.uncounted = core.uncounted or taken
-    return taken
 
 
 def on_heartbeat_response(core: Core, response: HeartbeatResponse) -> None:

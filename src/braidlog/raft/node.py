@@ -170,10 +170,13 @@ class RaftNode:
         try:
             if core.role is Role.FOLLOWER:
                 taken = follower.take_append(core, data)
-            elif core.role is Role.LEADER:
-                taken = leader.take_answer(core, data)
-                if taken and not stirred:
-                    self.stirred = not leader.rests(core)
+            elif core.role is Role.LEADER and core.transfer is None:
+                # While it hands over, the target may have everything with an answer.
+                epoch = core.log.membership.epoch
+                taken = core.log.take_answer(data, core.term, epoch)
+                if taken:
+                    core.uncounted = True
+                    self.stirred = stirred or not leader.rests(core)
             else:
                 taken = False
         except Exception as error:

@@ -21,6 +21,7 @@ from braidlog.errors import (
     NotReadyError,
     OlderNodesError,
     UnauthorizedError,
+    UnavailableError,
 )
 from braidlog.logstream.states import ReplicaState
 from braidlog.metarepo.admission import (
@@ -220,10 +221,19 @@ class Leadership:
             self.stirred = True
         self.events += self.slow_nodes.take_events()
 
-    def cut(self, repository: Repository) -> bytes | None:
-        """Return the call that commits what can be committed, None if nothing can."""
-        excluded = self._changing.values()
-        return self.collector.cut(repository.state, excluded, self.gone)
+    def cut(self, state: State, raft: RaftNode) -> None:
+        """Log what can be committed."""
+        collector, excluded = self.collector, self._changing.values()
+        while collector.has_fresh:
+            data = collector.cut(state, excluded, self.gone)
+            if data is None:
+                return
+            try:
+                index = raft.propose([data]).begin
+            except UnavailableError:
+                collector.dropped()
+                return
+            collector.proposed(index)
 
     def begun(self, index: int, command: Command) -> None:
         """Note a command that was logged; the collector notes cuts."""
