@@ -381,6 +381,6 @@ PLANTED: Mapping[str, Planted] = {
         mutations.epoch_reported_before_the_sync, _OUTAGES, (26, 38), apart=True
     ),
     "replica without a check of the epoch": Planted(
-        mutations.old_primary_is_heard, _REPLACED, (504, 27), slow=True
+        mutations.old_primary_is_heard, _REPLACED, (148, 236), slow=True
     ),
 }
