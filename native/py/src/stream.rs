@@ -1,4 +1,5 @@
 //! Replicas of log streams in the steady state: one call for each frame, and one for each turn.
+// One file: a lane and the replicas that it drives hand each other what is written.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;

@@ -6,7 +6,8 @@ reports, proposes cuts and repairs, and tells the nodes; it begins when it has a
 an entry of its own term, because only then its state is up to date. All of what makes
 it a leader is in `Leadership`, made anew for each term.
 
-    group.step(data); group.report(report, now); group.execute(request, call, command)
+    group.step(data, node, now); group.report(report, now)
+    group.execute(request, call, command, wall)
     effects = group.effects()     # write, send, answer
     group.durable(write.number)
 
@@ -32,7 +33,6 @@ from braidlog.metarepo.machine.repository import Repository
 from braidlog.metarepo.machine.views import Standing
 from braidlog.metarepo.pending import Answer, News, Sealing, unknown_outcome
 from braidlog.raft import (
-    Effects,
     Entry,
     EntryKind,
     Frame,
@@ -121,6 +121,7 @@ class MetadataMember:
         self._events: list[Event] = []
         self._writes: list[Write] = []
         self._messages: list[Outgoing] = []
+        self._carrier = Consensus(settings.group)
         self._answers: list[Answer] = []
         self._applied = 0
         self.stirred = True
@@ -175,24 +176,26 @@ class MetadataMember:
 
     # --- inputs
 
-    def step(self, data: bytes) -> None:
-        """Take the payload of a `Consensus`.
+    def step(self, data: bytes, node: int, now: float) -> None:
+        """Take the payload of a `Consensus` from another member, which so lives.
 
         Raises:
             RaftMessageError: it is malformed or for somebody else.
         """
         self.raft.take(data)
         self.stirred = self.stirred or self.raft.stirred
+        if self.leadership is not None:
+            self.leadership.liveness.kept(node, now)
 
     def kept(self, node: int, now: float) -> None:
-        """Note that a member sent a message of the group, and so lives."""
+        """Note that a member lives, though it has said nothing."""
         if self.leadership is not None:
             self.leadership.liveness.kept(node, now)
 
     def durable(self, number: int) -> None:
         """Note that writes up to `number` are on the disk."""
-        self.stirred = True
         self.raft.durable(number)
+        self.stirred = self.stirred or self.raft.stirred
 
     def tick(self, now: float, late: float = 0.0) -> None:
         """Let time pass; this call was due ``late`` seconds ago."""
@@ -213,15 +216,14 @@ class MetadataMember:
         """Take the report of a node; it counts only while this node leads."""
         self._now = max(now, self._now)
         leads = self.leadership
-        if leads is not None:
-            leads.report(self.repository, report, self._now)
-            self.stirred = self.stirred or leads.stirred_by_reports(self.repository)
+        if leads is not None and leads.report(self.repository, report, self._now):
+            self.stirred = True
 
     def recorded(self, message: Recorded) -> None:
         """Take what a node says of its fault log."""
         self.stirred = True
         if self.leadership is not None:
-            self.leadership.fault_recording.take(message)
+            self.leadership.recorded(message)
 
     def unsent(self, node: int) -> None:
         """Note that what a node was sent may be lost: its link is new, or too full."""
@@ -237,7 +239,7 @@ class MetadataMember:
             self._missed = node, self._now
         self.raft.unreachable(node)
         if self.leadership is not None:
-            self.leadership.liveness.lost(node, self._now)
+            self.leadership.lost(node, self._now)
 
     def left(self, node: int, now: float) -> None:
         """Note that a node has closed the connection that it had made.
@@ -287,12 +289,9 @@ class MetadataMember:
         # What changes nothing may be asked again, and its result may be large: it is
         # not remembered.
         identity = b"" if isinstance(command, commands.GetCursors) else call
-        index = self._propose(commands.encode_call(prepared, identity))
+        index = self.raft.propose([commands.encode_call(prepared, identity)]).begin
         self._pending[index] = request, prepared
         leads.begun(index, prepared)
-
-    def _propose(self, data: bytes) -> int:
-        return self.raft.propose([data]).begin
 
     def read_metadata(
         self,
@@ -335,11 +334,14 @@ class MetadataMember:
         if not self.stirred:
             return _NOTHING
         self.stirred = False
-        self._drain()
+        # Raft has nothing to do after most reports, and after a look at the nodes.
+        if self.raft.stirred:
+            self._drain()
         leads = self.leadership
         if leads is not None and leads.ready:
             self._lead(leads)
-            self._drain()
+            if self.raft.stirred:
+                self._drain()
         if self._news:
             self._answer_news()
         done = GroupEffects(
@@ -355,41 +357,43 @@ class MetadataMember:
         return done
 
     def _drain(self) -> None:
+        """Take all that Raft has to do."""
         raft = self.raft
         while raft.stirred and (effects := raft.effects()) is not NOTHING:
-            self._take(effects)
-
-    def _take(self, effects: Effects) -> None:
-        if effects.write:
-            self._writes.append(effects.write)
-        if effects.messages:
-            carrier = Consensus(self.settings.group)
-        for message in effects.messages:
-            data = message.data if isinstance(message, Frame) else codec.encode(message)
-            self._messages.append(Outgoing(message.receiver, carrier, data))
-        if effects.install:
-            self.repository.restore(effects.install.state)
-            self.raft.applied(effects.install.index)
-            self._folded = effects.install.index
-        soft = effects.soft_state
-        if soft is not None:
-            self._stand(soft)
-        for entry in effects.committed:
-            self._apply(entry)
-        if effects.committed:
-            self.raft.applied(effects.committed[-1].index)
-            if self._told != self.repository.state.revision:
-                self._tell_news()
-            self._fold()
-        for read in effects.reads:
-            self._take_read(read.context, read)
+            if effects.write:
+                self._writes.append(effects.write)
+            for message in effects.messages:
+                if isinstance(message, Frame):
+                    data = message.data
+                else:
+                    data = codec.encode(message)
+                self._messages.append(Outgoing(message.receiver, self._carrier, data))
+            if effects.install:
+                self.repository.restore(effects.install.state)
+                raft.applied(effects.install.index)
+                self._folded = effects.install.index
+            if (soft := effects.soft_state) is not None:
+                standing = soft.role, soft.term, soft.leader, soft.epoch
+                # Of most news only the commit index is new.
+                if standing != self.standing:
+                    self.standing = standing
+                    self._stand(soft)
+            for entry in effects.committed:
+                self._apply(entry)
+            if effects.committed:
+                index = effects.committed[-1].index
+                raft.applied(index)
+                if self._told != self.repository.state.revision:
+                    self._tell_news()
+                many = index - self._folded >= self.settings.fold_entries
+                large = self._folded_bytes >= self.settings.fold_bytes
+                if many or large or 0 < self._damaged_to <= index:
+                    self._fold(index)
+            for read in effects.reads:
+                self._take_read(read.context, read)
 
     def _stand(self, soft: SoftState) -> None:
-        """Note who leads and votes; of most news only the commit index is new."""
-        standing = soft.role, soft.term, soft.leader, soft.epoch
-        if standing == self.standing:
-            return
-        self.standing = standing
+        """Act on who leads and votes now."""
         self._events += self._elections.see(
             soft,
             self._now,
@@ -436,10 +440,12 @@ class MetadataMember:
             self.repository.skip(entry.index)
             return
         self._folded_bytes += len(entry.data)
-        facts = leads.facts(self.repository, entry.index) if leads else None
+        told = leads is not None and entry.index in leads.told
+        facts = leads.facts(self.repository, entry.index) if leads and told else None
         result = self.repository.apply(entry.index, entry.data)
         if leads is not None:
-            leads.happened(self.repository, entry.index, facts, result)
+            if told:
+                leads.happened(self.repository, entry.index, facts, result)
             leads.applied(self.repository, entry, result, self.raft)
         if entry.index in self._pending:
             request, command = self._pending.pop(entry.index)
@@ -471,17 +477,13 @@ class MetadataMember:
         if log.install_pending:
             return  # The snapshot of the leader replaces the log.
         self._damaged_to = log.last
-        self._fold()
+        if 0 < log.last == self.repository.state.index:
+            self._fold(log.last)
 
-    def _fold(self) -> None:
-        index = self.repository.state.index
-        many = index - self._folded >= self.settings.fold_entries
-        large = self._folded_bytes >= self.settings.fold_bytes
-        damaged = 0 < self._damaged_to <= index
-        if not (many or large or damaged):
-            return
+    def _fold(self, index: int) -> None:
+        """Let the log begin behind `index`, which is what was applied last."""
         self._folded, self._folded_bytes = index, 0
-        if damaged:
+        if self._damaged_to <= index:
             # Where the snapshot is too large, the next pass over the disk asks again.
             self._damaged_to = 0
         state = self.repository.snapshot()
@@ -493,7 +495,9 @@ class MetadataMember:
     # --- leading
 
     def _lead(self, leads: Leadership) -> None:
-        looked = leads.look(self._now)
+        stirred = leads.stirred or leads.collector.stirred
+        passed = self._now - leads.looked
+        looked = (stirred or passed >= leads.pause) and leads.look(self._now)
         if looked:
             for command in leads.decide(self.repository, self._now):
                 self._log(leads, command)
@@ -504,30 +508,23 @@ class MetadataMember:
                 self._log(leads, command)
             leads.configure(self.repository, self._now)
         if leads.collector.has_fresh:
-            self._cut(leads)
+            leads.cut(self.repository.state, self.raft)
         if looked and (successor := leads.successor(self.raft, self._now)):
             self.raft.transfer(successor)
-        self._events += leads.take_events()
-        for node, message in leads.take_messages():
-            self._messages.append(Outgoing(node, message))
+        if leads.events:
+            self._events += leads.events
+            leads.events = []
+        if leads.messages:
+            for node, message in leads.messages:
+                self._messages.append(Outgoing(node, message))
+            leads.messages = []
         if self._sealing:
             self._answer_seals(leads)
-
-    def _cut(self, leads: Leadership) -> None:
-        """Log what can be committed."""
-        collector = leads.collector
-        while collector.has_fresh and (data := leads.cut(self.repository)):
-            try:
-                index = self._propose(data)
-            except UnavailableError:
-                collector.dropped()
-                return
-            collector.proposed(index)
 
     def _log(self, leads: Leadership, command: Command) -> None:
         """Log a command of the leader's own; it comes again if that fails."""
         try:
-            index = self._propose(commands.encode_call(command))
+            index = self.raft.propose([commands.encode_call(command)]).begin
         except UnavailableError:
             return
         leads.begun(index, command)

@@ -550,8 +550,7 @@ class ClusterNode:
             member = self._route.member = self._make_member(log)
         if self._ticks.awaits:
             self._ticks.heard()
-        member.group.step(bytes(payload))
-        member.group.kept(node, self._loop.time())
+        member.group.step(bytes(payload), node, self._loop.time())
         if member.group.stirred:
             self._flushes.soon()
 
@@ -615,7 +614,7 @@ class ClusterNode:
             self._sync_times.synced(durable)
             self.replicas.synced(durable)
             member = self._route.member
-            if member is not None:
+            if member is not None and member.writes.stored:
                 member.synced(durable)
         except Exception as error:
             self._guard.bear(error)
@@ -632,33 +631,37 @@ class ClusterNode:
 
     def _carry_out(self) -> None:
         # At the end of each turn, so each call counts, also one that does nothing.
+        turns, route, now = self._flushes, self._route, self._loop.time()
+        replicas = self.replicas
+        turns.stirred = True
         try:
-            self._flush(self._loop.time())
+            while turns.stirred:
+                turns.stirred = False
+                stirs = replicas.dirty or replicas.lane.stirred
+                if stirs and (reports := replicas.flush(now)):
+                    self._reporting.durable(tuple(reports), now)
+                member = route.member
+                if member is None or not (member.group.stirred or member.waits):
+                    continue  # Most turns are those of replicas.
+                if member.flush():
+                    turns.stirred = True
+            if member is None:
+                revision = route.revision
+            else:
+                revision = member.group.repository.state.revision
+                if member.group.standing is not self._reporting.standing:
+                    self._reporting.led(now)
+            # Most turns bring no news, and many write nothing.
+            if revision != route.seen:
+                self._look_at_news()
+            try:
+                ticket = self._store.ticket()
+            except LogError:
+                return  # Who writes next hears of it, and acts.
+            if ticket > self._sync_times.written:
+                self._sync_times.wrote(ticket, self._store.hurried())
         except Exception as error:
             self._guard.bear(error)
-
-    def _flush(self, now: float) -> None:
-        turns, route, replicas = self._flushes, self._route, self.replicas
-        turns.stirred = True
-        while turns.stirred:
-            turns.stirred = False
-            stirs = replicas.dirty or replicas.lane.stirred
-            if stirs and (reports := replicas.flush(now)):
-                self._reporting.durable(tuple(reports), now)
-            member = route.member
-            if member is not None and member.flush():
-                turns.stirred = True
-        if member is not None and member.group.standing is not self._reporting.standing:
-            self._reporting.led(now)
-        # Most turns bring no news, and many write nothing.
-        if route.has_news():
-            self._look_at_news()
-        try:
-            ticket = self._store.ticket()
-        except LogError:
-            return  # Who writes next hears of it, and acts.
-        if ticket > self._sync_times.written:
-            self._sync_times.wrote(ticket, self._store.hurried())
 
     def _look_at_news(self) -> None:
         revision = self._route.revision

@@ -77,10 +77,14 @@ class Core:
         self.transfer: Transfer | None = None
         self.reads = Reads()
         self._stored = hard
+        self.uncounted = True
+        """Whether a quorum may have more than when commits were counted last."""
         self.telling = False
         """Whether followers are told at once what is committed, eager or not."""
-        self._messages: list[Message | Frame] = []
-        self._answers: list[ReadState | ReadFailed] = []
+        self.messages: list[Message | Frame] = []
+        """What is sent with the next effects."""
+        self.answers: list[ReadState | ReadFailed] = []
+        """Answered reads, for the next effects."""
         self._told: tuple[Role, int, int, int, int] | None = None
         self.restart_timer()
         self.note_removal()
@@ -100,11 +104,7 @@ class Core:
 
     def send(self, kind: type[Message], receiver: int, **fields: Any) -> None:
         """Send a message that promises nothing."""
-        self._messages.append(self.message(kind, receiver, **fields))
-
-    def post(self, message: Frame) -> None:
-        """Send a message that promises nothing, as it is."""
-        self._messages.append(message)
+        self.messages.append(self.message(kind, receiver, **fields))
 
     def promise(self, kind: type[Message], receiver: int, **fields: Any) -> None:
         """Send a message once all that was decided so far is durable here."""
@@ -215,7 +215,9 @@ class Core:
         """Commit up to `index`, if that is news."""
         if index > self.log.commit:
             self.log.commit_to(index)
-            self.note_removal()
+            # Tombstones stay: what is committed has none that the latest has not.
+            if self.id in self.log.membership.removed:
+                self.note_removal()
 
     def note_removal(self) -> None:
         """Stop for good if a committed membership has this node's tombstone."""
@@ -238,13 +240,13 @@ class Core:
     def answer(self, index: int, request: Request) -> None:
         """Answer a confirmed read."""
         if request.node == self.id:
-            self._answers.append(ReadState(request.number, index))
+            self.answers.append(ReadState(request.number, index))
         else:
             self._respond(request, index)
 
     def fail_read(self, context: int) -> None:
         """Tell the caller that a read will not be answered."""
-        self._answers.append(ReadFailed(context))
+        self.answers.append(ReadFailed(context))
 
     def fail_reads(self) -> None:
         """Fail every read that waits."""
@@ -273,23 +275,26 @@ class Core:
         own: list[Message] = []
         for message in kept:
             if message.receiver != self.id:
-                self._messages.append(message)
+                self.messages.append(message)
             else:
                 own.append(message)
         return own
 
-    @property
-    def has_outgoing(self) -> bool:
-        """Whether messages or answers wait to be taken."""
-        return bool(self._messages or self._answers)
-
     def take(self) -> Effects:
         """Return what has to be done since the last call."""
-        log, write = self.log, self.store()
+        log, stored = self.log, self._stored
+        vital = (
+            self.term != stored.term
+            or self.vote != stored.vote
+            or (self.role is Role.REMOVED) is not stored.removed
+        )
+        # A new commit index alone waits for company.
+        taken = log.take_write(vital)
+        write = self.store(taken, vital=vital) if taken is not None else None
         if (kept := log.release()) and self.release(kept):
             fail("an own vote is durable before it was written")
-        messages, reads = tuple(self._messages), tuple(self._answers)
-        self._messages, self._answers = [], []
+        messages, reads = tuple(self.messages), tuple(self.answers)
+        self.messages, self.answers = [], []
         base = log.base if log.hand_out_base() else None
         committed = log.take_committed(self.config.apply_bytes_max)
         told = self.role, self.term, self.leader, log.membership.epoch, log.commit
@@ -300,23 +305,16 @@ class Core:
             return NOTHING
         return Effects(write, messages, base, committed, reads, soft)
 
-    def store(self) -> Write | None:
-        """Return what has to be stored now, if anything has."""
-        stored, removed = self._stored, self.role is Role.REMOVED
-        # A new commit index alone waits for company.
-        vital = (
-            self.term != stored.term
-            or self.vote != stored.vote
-            or removed is not stored.removed
-        )
-        taken = self.log.take_write(vital)
-        if taken is None:
-            return None
+    def store(
+        self, taken: tuple[int, bool, bool, tuple[Entry, ...]], *, vital: bool
+    ) -> Write:
+        """Return what has to be stored of the log, with the hard state if it is due."""
         number, has_base, reset, entries = taken
-        behind, news = self.log.commit - stored.commit, None
+        behind, news = self.log.commit - self._stored.commit, None
         if vital or has_base or behind >= self.config.commit_lag:
+            removed = self.role is Role.REMOVED
             state = HardState(self.term, self.vote, self.log.commit, removed)
-            if state != stored:
+            if state != self._stored:
                 self._stored = news = state
         base = self.log.base if has_base else None
         return Write(number, news, base, reset, entries)

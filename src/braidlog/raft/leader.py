@@ -28,7 +28,6 @@ __all__ = [
     "on_heartbeat_response",
     "read",
     "rests",
-    "take_answer",
     "tick",
 ]
 
@@ -94,6 +93,7 @@ def _answer_reads(core: Core) -> None:
         _heartbeat(core)
     for index, request in core.reads.confirmed(core.membership.halves, core.id):
         core.answer(index, request)
+    core.reads.active = len(core.reads) > 0
 
 
 # --- replication
@@ -101,27 +101,36 @@ def _answer_reads(core: Core) -> None:
 
 def flush(core: Core) -> None:
     """Commit what can be, and send what may be."""
-    if core.log.commit < core.log.last:
+    if core.uncounted:
         _advance_commit(core)
     if core.role is Role.LEADER:
-        if len(core.reads):
+        if core.reads.active:
             _answer_reads(core)
         tell, core.telling = core.config.eager_commit or core.telling, False
-        replication.feed(core, tell=tell)
+        if tell or not core.log.peers_rest:
+            replication.feed(core, tell=tell)
 
 
 def rests(core: Core) -> bool:
-    """Tell whether `flush` would find nothing to do, as after most answers."""
+    """Count an answer or a sync; tell whether `flush` would find nothing to do.
+
+    So it is after most of them: a commit follows from one, that of the quorum.
+    """
     log = core.log
-    if core.config.eager_commit or core.telling or core.has_outgoing:
+    if core.config.eager_commit or core.telling or core.transfer or core.reads.active:
         return False
-    if log.commit < log.last or core.transfer or len(core.reads):
+    commit = log.commit
+    if core.uncounted and commit < log.last:
+        _advance_commit(core)
+    core.uncounted = False
+    if log.commit > commit or core.messages or core.answers:
         return False
-    return log.peers_rest
+    return log.peers_rest and not log.has_committed
 
 
 def _advance_commit(core: Core) -> None:
     """Commit what a quorum has durably, and what follows from that."""
+    core.uncounted = False
     while core.role is Role.LEADER and core.log.commit < core.log.last:
         index = agreed(core.log.membership.halves, _durable(core).__getitem__)
         if index <= core.log.commit or core.log.term(index) != core.term:
@@ -131,9 +140,12 @@ def _advance_commit(core: Core) -> None:
         before = core.log.commit
         core.commit_to(index)
         core.tail_bytes -= core.log.data_bytes(before + 1, index + 1)
-        core.reads.committed(index)
-        # A membership that is committed may need fewer, or make this node resign.
-        changes.settle(core)
+        if core.reads.active:
+            core.reads.committed(index)
+        now = core.log.membership
+        if now.outgoing or core.id not in now.voters:
+            # Once it is committed it may need fewer, or make this node resign.
+            changes.settle(core)
 
 
 def _durable(core: Core) -> dict[int, int]:
@@ -161,13 +173,6 @@ def on_append_response(core: Core, response: AppendResponse) -> None:
         log.accepted(sender, response.index)
         replication.hasten_transfer(core)
     log.check()
-
-
-def take_answer(core: Core, data: bytes) -> bool:
-    """Take the bytes of a message if they accept an append, and no more than that."""
-    if core.transfer:
-        return False  # The target may have everything now.
-    return core.log.take_answer(data, core.term, core.log.membership.epoch)
 
 
 def on_heartbeat_response(core: Core, response: HeartbeatResponse) -> None:

@@ -152,10 +152,13 @@ class RaftLog(Tail):
         Raises:
             RaftMessageError: a membership among them is malformed; nothing is changed.
         """
-        memberships = memberships_of(entries)
+        for entry in entries:
+            if entry.kind is EntryKind.MEMBERSHIP:
+                memberships = memberships_of(entries)
+                super().append(entries)
+                self._remember([*self._memberships, *memberships])
+                return
         super().append(entries)
-        if memberships:
-            self._remember([*self._memberships, *memberships])
 
     def splice(self, entries: Sequence[Entry]) -> int | None:
         """Make the log contain a leader's entries; their predecessor matches.

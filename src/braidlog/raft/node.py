@@ -21,8 +21,9 @@ as it was.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NoReturn
+
+from msgspec import Struct
 
 from braidlog.errors import InvalidArgumentError, LogError
 from braidlog.raft import (
@@ -55,8 +56,7 @@ from braidlog.raft.state import EntryKind, Stored
 __all__ = ["RaftNode", "Span"]
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(Struct, frozen=True):
     """Where proposals were logged: `begin <= index < end`, all of one term."""
 
     term: int
@@ -77,7 +77,7 @@ class _Input:
         node = self._node
         if node._failed:
             node._refuse()
-        node.stirred = True
+        node.stirred = node.core.uncounted = True
         return node.core
 
     def __exit__(
@@ -170,10 +170,13 @@ class RaftNode:
         try:
             if core.role is Role.FOLLOWER:
                 taken = follower.take_append(core, data)
-            elif core.role is Role.LEADER:
-                taken = leader.take_answer(core, data)
-                if taken and not stirred:
-                    self.stirred = not leader.rests(core)
+            elif core.role is Role.LEADER and core.transfer is None:
+                # While it hands over, the target may have everything with an answer.
+                epoch = core.log.membership.epoch
+                taken = core.log.take_answer(data, core.term, epoch)
+                if taken:
+                    core.uncounted = True
+                    self.stirred = stirred or not leader.rests(core)
             else:
                 taken = False
         except Exception as error:
@@ -188,11 +191,15 @@ class RaftNode:
         """Note that all writes up to `number` are on the disk."""
         if self._failed:
             self._refuse()
-        core, self.stirred = self.core, True
+        core, stirred, self.stirred = self.core, self.stirred, True
+        core.uncounted = True
         try:
             core.log.stored(number)
-            for vote in core.release(core.log.release()):
-                dispatch.step(core, vote)
+            if kept := core.log.release():
+                for vote in core.release(kept):
+                    dispatch.step(core, vote)
+            elif not stirred and core.role is Role.LEADER:
+                self.stirred = not leader.rests(core)
         except Exception as error:
             self._broke(error)
             raise
@@ -245,22 +252,28 @@ class RaftNode:
             TransferringError: leadership is being handed over.
             TailFullError: too much is uncommitted.
         """
-        with self._inputs as core:
+        if self._failed:
+            self._refuse()
+        core, self.stirred = self.core, True
+        if core.role is not Role.LEADER:
             _require_leader(core)
-            if core.transfer:
-                msg = f"leadership is being handed over to node {core.transfer.target}"
-                raise TransferringError(msg, target=core.transfer.target)
-            size = sum(map(len, payloads))
-            limit = core.config.tail_bytes_max
-            if size and core.tail_bytes and core.tail_bytes + size > limit:
-                msg = (
-                    f"{core.tail_bytes} bytes wait to be committed, and {size} more do "
-                    "not fit"
-                )
-                raise TailFullError(msg, used=core.tail_bytes, limit=limit)
-            begin = core.log.last + 1
+        if core.transfer:
+            msg = f"leadership is being handed over to node {core.transfer.target}"
+            raise TransferringError(msg, target=core.transfer.target)
+        size, limit = sum(map(len, payloads)), core.config.tail_bytes_max
+        if size and core.tail_bytes and core.tail_bytes + size > limit:
+            msg = (
+                f"{core.tail_bytes} bytes wait to be committed, and {size} more do "
+                "not fit"
+            )
+            raise TailFullError(msg, used=core.tail_bytes, limit=limit)
+        begin = core.log.last + 1
+        try:
             replication.append(core, EntryKind.DATA, payloads)
-            return Span(core.term, begin, core.log.last + 1)
+        except Exception as error:
+            self._broke(error)
+            raise
+        return Span(core.term, begin, core.log.last + 1)
 
     def read(self, context: int) -> None:
         """Ask from which index on a local read is linearizable.
@@ -368,7 +381,15 @@ class RaftNode:
             if core.role is Role.LEADER:
                 leader.flush(core)
             effects = core.take()
-            _check(core)
+            # After every input, so kept cheap: the node stops if its state cannot be.
+            core.log.check()
+            leads = core.role is Role.LEADER
+            if leads and core.vote != core.id:
+                fail("leads without a vote")
+            if not leads and core.log.peers:
+                fail("follows and replicates")
+            if core.tail_bytes < 0:
+                fail("the tail has a negative size")
         except Exception as error:
             self._broke(error)
             raise
@@ -389,15 +410,3 @@ def _require_leader(core: Core) -> None:
     if core.role is not Role.LEADER:
         msg = f"node {core.id} is a {core.role.value} in term {core.term}"
         raise NotLeaderError(msg, leader=core.leader, term=core.term)
-
-
-def _check(core: Core) -> None:
-    """Stop the node if its state cannot be; asked after every input, so kept cheap."""
-    core.log.check()
-    leads = core.role is Role.LEADER
-    if leads and core.vote != core.id:
-        fail("leads without a vote")
-    if core.log.peers and not leads:
-        fail("follows and replicates")
-    if core.tail_bytes < 0:
-        fail("the tail has a negative size")

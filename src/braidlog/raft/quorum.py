@@ -36,8 +36,9 @@ def agreed(halves: Halves, reached: Callable[[int], int]) -> int:
     numbers = []
     for half in halves:
         if half:
-            ordered = sorted(map(reached, half), reverse=True)
-            numbers.append(ordered[majority(len(half)) - 1])
+            # As many as a majority have this one, or a greater one.
+            ordered = sorted(map(reached, half))
+            numbers.append(ordered[(len(half) - 1) // 2])
     return min(numbers, default=0)
 
 

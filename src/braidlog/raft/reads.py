@@ -37,6 +37,8 @@ class Reads:
     def __init__(self) -> None:
         """Begin with none."""
         self.round = 0
+        self.active = False
+        """Whether the leader has to ask or to answer, as far as it has looked."""
         self._next_number = 1
         self._early: list[Request] = []
         self._new: list[tuple[int, Request]] = []
@@ -53,6 +55,7 @@ class Reads:
 
     def add(self, request: Request, index: int | None) -> None:
         """Take a read; without an index it waits for the first commit of the term."""
+        self.active = True
         if index is None:
             self._early.append(request)
         else:

@@ -25,11 +25,12 @@ def track(core: Core) -> None:
 
 def append(core: Core, kind: EntryKind, payloads: Sequence[bytes]) -> None:
     """Append to the own log; the next flush replicates."""
-    begin = core.log.last + 1
-    core.log.append(
-        [Entry(i, core.term, kind, data) for i, data in enumerate(payloads, begin)]
-    )
-    core.tail_bytes += sum(map(len, payloads))
+    index, size, entries = core.log.last, 0, []
+    for data in payloads:
+        index, size = index + 1, size + len(data)
+        entries.append(Entry(index, core.term, kind, data))
+    core.log.append(entries)
+    core.tail_bytes += size
 
 
 def confirmed(core: Core) -> bool:
@@ -48,7 +49,7 @@ def feed(core: Core, nodes: list[int] | None = None, *, tell: bool = True) -> No
             # The entries it needs are folded away.
             core.send(InstallBase, each, base=log.base)
         else:
-            core.post(each)
+            core.messages.append(each)
 
 
 def transfer(core: Core, target: int) -> None:

@@ -394,6 +394,6 @@ PLANTED: Mapping[str, Planted] = {
         apart=True,
     ),
     "replica without a check of the epoch": Planted(
-        mutations.old_primary_is_heard, _REPLACED, (504, 27), slow=True
+        mutations.old_primary_is_heard, _REPLACED, (148, 236), slow=True
     ),
 }

@@ -140,7 +140,7 @@ class Store:
 
     def take(self, sender: int, message: Message, payload: bytes) -> None:
         if isinstance(message, Consensus) and self.group is not None:
-            self.group.step(payload)
+            self.group.step(payload, sender, self.world.now)
         elif isinstance(message, Report) and self.group is not None:
             self.group.report(message, self.world.now)
         elif isinstance(message, Commit):

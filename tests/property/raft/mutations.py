@@ -35,7 +35,6 @@ from braidlog.raft.messages import (
 )
 from braidlog.raft.quorum import agreed
 from braidlog.raft.reads import Reads, Request
-from braidlog.raft.state import EntryKind
 
 Mutation = Callable[[pytest.MonkeyPatch], None]
 
@@ -50,7 +49,7 @@ def _sent_early(kind: type[Message]) -> Mutation:
             # Of what is encoded already only answers to appends are promises.
             made = AppendResponse if isinstance(message, Frame) else type(message)
             if made is kind and message.receiver != core.id:
-                core._messages.append(message)
+                core.messages.append(message)
             else:
                 hold(core, message)
 
@@ -152,9 +151,9 @@ def votes_twice(patch: pytest.MonkeyPatch) -> None:
 def vote_not_stored(patch: pytest.MonkeyPatch) -> None:
     store = Core.store
 
-    def forgets(core: Core) -> Write | None:
-        write = store(core)
-        if write is None or write.hard_state is None:
+    def forgets(core: Core, taken: Any, *, vital: bool) -> Write:
+        write = store(core, taken, vital=vital)
+        if write.hard_state is None:
             return write
         return replace(write, hard_state=replace(write.hard_state, vote=0))
 
@@ -204,7 +203,7 @@ def applied_before_durable(patch: pytest.MonkeyPatch) -> None:
         return entries
 
     patch.setattr(RaftLog, "take_committed", early)
-    patch.setattr("braidlog.raft.node._check", lambda core: None)
+    patch.setattr(RaftLog, "check", lambda log: None)
 
 
 def late_report_believed(patch: pytest.MonkeyPatch) -> None:
@@ -271,15 +270,8 @@ def tombstones_ignored(patch: pytest.MonkeyPatch) -> None:
 
 
 def tail_not_counted(patch: pytest.MonkeyPatch) -> None:
-    append = replication.append
-
-    def uncounted(core: Core, kind: EntryKind, payloads: Any) -> None:
-        before = core.tail_bytes
-        append(core, kind, payloads)
-        core.tail_bytes = before
-
-    patch.setattr(replication, "append", uncounted)
-    patch.setattr("braidlog.raft.node._check", lambda core: None)
+    empty = property(lambda core: 0, lambda core, size: None)
+    patch.setattr(Core, "tail_bytes", empty, raising=False)
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from braidlog.faultlog.configuration import Configuration
 from braidlog.logstream.states import ReplicaState
 from braidlog.metarepo.events import Event
 from braidlog.metarepo.group import GroupEffects, MetadataMember
-from braidlog.metarepo.leader.leadership import takers
+from braidlog.metarepo.leader.leadership import LOOK_SECONDS, takers
 from braidlog.metarepo.leader.settings import GroupSettings
 from braidlog.metarepo.machine.faults import first
 from braidlog.metarepo.machine.state import State
@@ -632,10 +632,10 @@ def test_a_leader_that_ended_is_missed_although_it_was_heard_of_late() -> None:
     core = lone.group.raft.core
     heartbeat = codec.encode(Heartbeat(2, 1, 1, 0, 0, 0))
     for _ in range(3):
-        lone.group.step(heartbeat)
+        lone.group.step(heartbeat, 2, lone.now)
         lone.wait(0.05)
     lone.group.lost(2, lone.now)
-    lone.group.step(heartbeat)
+    lone.group.step(heartbeat, 2, lone.now)
     lone.run()
     suspected = [core.suspected]
     for node in (3, 2):
@@ -656,7 +656,7 @@ def quiet(lone: Lone, seconds: float) -> int:
         for node in (1, 2, 3):
             lone.group.kept(node, lone.now)
         lone.wait(0.05)
-        looks.add(leads._looked)
+        looks.add(leads.looked)
     return len(looks)
 
 
@@ -666,6 +666,18 @@ def test_a_leader_with_nothing_to_do_looks_seldom() -> None:
     assert quiet(lone, 5.0) == 11
     lone.result(commands.CreateLog(LOG, "log", 1, 1, 1))
     assert quiet(lone, 1.0) >= 10
+
+
+def test_a_leader_that_looks_seldom_looks_when_a_connection_breaks() -> None:
+    lone = three_nodes()
+    quiet(lone, 5.0)
+    leads = lone.group.leadership
+    assert leads is not None
+    while lone.now - leads.looked < 2 * LOOK_SECONDS:
+        quiet(lone, 0.05)
+    lone.group.lost(3, lone.now)
+    lone.run()
+    assert leads.looked == lone.now
 
 
 @pytest.mark.parametrize("ticks", range(0, 10, 3))

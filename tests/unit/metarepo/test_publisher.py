@@ -58,6 +58,8 @@ def test_the_primary_hears_of_a_cut_first() -> None:
     assert cut is not None
     sent = Publisher(PublisherSettings()).applied(bench.repository, (cut,))
     assert [node for node, _ in sent] == [3, 1, 2]
+    # One message for all of them.
+    assert len({id(commit) for _, commit in sent}) == 1
 
 
 def test_who_is_far_behind_gets_the_cuts_in_their_order() -> None:

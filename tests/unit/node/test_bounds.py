@@ -145,7 +145,7 @@ async def test_what_the_repository_cannot_write_ends_the_node(
         def refuse(write: object) -> int:
             raise TooLargeError("state", size=2, limit=1)
 
-        monkeypatch.setattr(member._writes._log, "write", refuse)
+        monkeypatch.setattr(member.writes._log, "write", refuse)
         asking = asyncio.create_task(log.set_cursor("reader", 1))
         with pytest.raises(RaftInvariantError, match="cannot be stored"):
             await serves

@@ -9,13 +9,11 @@ from braidlog.errors import InvalidArgumentError, LogError, UnavailableError
 from braidlog.raft import (
     Base,
     Change,
-    Effects,
     Entry,
     EntryKind,
     HardState,
     Membership,
     NotLeaderError,
-    RaftConfig,
     RaftInvariantError,
     RaftMessageError,
     RaftNode,
@@ -38,37 +36,8 @@ from braidlog.raft.messages import (
     VoteResponse,
 )
 from braidlog.raft.progress import Mode
+from unit.raft.nodes import THREE, config, follower, lone_leader, run
 from unit.raft.server import said
-
-THREE = Membership(voters=(1, 2, 3))
-
-
-def config(**settings: Any) -> RaftConfig:
-    defaults: dict[str, Any] = {"id": 1, "incarnation": 1, "jitter": lambda: 0}
-    return RaftConfig(**{**defaults, **settings})
-
-
-def follower(**settings: Any) -> RaftNode:
-    return RaftNode(config(**settings), Stored(Base(membership=THREE)))
-
-
-def lone_leader(**settings: Any) -> RaftNode:
-    node = RaftNode(config(**settings), Stored(Base(membership=Membership((1,)))))
-    node.tick(10)
-    run(node)
-    return node
-
-
-def run(node: RaftNode) -> list[Effects]:
-    """Store and apply everything at once."""
-    done = []
-    while effects := node.effects():
-        done.append(effects)
-        if effects.write:
-            node.durable(effects.write.number)
-        if effects.committed:
-            node.applied(effects.committed[-1].index)
-    return done
 
 
 def append(
@@ -444,34 +413,3 @@ def test_a_base_with_its_own_tombstone_ends_the_receiver() -> None:
     assert stored[-1].removed
     with pytest.raises(RemovedNodeError):
         node.propose([b"x"])
-
-
-def stirs(node: RaftNode) -> bool:
-    """Tell whether effects may follow."""
-    return node.stirred
-
-
-def test_nothing_follows_from_answers_behind_the_commit() -> None:
-    """A turn for each of them would cost as much as one that does something."""
-    node = follower(eager_commit=False)
-    node.tick(10)
-    run(node)
-    for granted in (PreVoteResponse, VoteResponse):
-        node.step(granted(2, 1, 1, 0, granted=True))
-        run(node)
-    node.step(AppendResponse(2, 1, 1, 0, False, 1, 0, 0))
-    node.step(AppendResponse(3, 1, 1, 0, False, 1, 0, 0))
-    run(node)
-    node.propose([b"a"])
-    run(node)
-    assert not stirs(node)
-    node.step(AppendResponse(2, 1, 1, 0, False, 2, 0, 0))
-    assert stirs(node)
-    assert [entry.data for each in run(node) for entry in each.committed] == [b"a"]
-    node.step(AppendResponse(3, 1, 1, 0, False, 2, 0, 0))
-    assert not stirs(node)
-    # Who says that it lacks something is asked what.
-    node.propose([b"b"])
-    run(node)
-    node.step(AppendResponse(3, 1, 1, 0, True, 3, 2, 1))
-    assert stirs(node)

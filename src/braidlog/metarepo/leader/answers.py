@@ -17,8 +17,9 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from braidlog.logstream.states import ReplicaState
 from braidlog.metarepo.leader.collector import Collector
@@ -33,8 +34,7 @@ MARKS_MAX: Final = 256
 """Marks that wait at a time: a cluster with many streams is measured by some."""
 
 
-@dataclass(slots=True)
-class _Mark:
+class _Mark(Struct):
     """An end that one replica has reached and others are waited for."""
 
     epoch: int
@@ -99,22 +99,23 @@ class AnswerTimes:
             return
         if len(self._open) >= MARKS_MAX:
             return
-        held = {each: collector.report(each, first.stream) for each in stream.replicas}
-        ends = [
-            report.end
-            for report in held.values()
-            if report is not None
-            and report.epoch == stream.epoch
-            and report.state == ReplicaState.RUNNING
-        ]
-        if len(ends) < len(held) or first.epoch != stream.epoch:
+        if first.epoch != stream.epoch:
             return
-        top = max(ends)
-        waiting = {each for each, report in held.items() if _lacks(report, first.end)}
-        self._marks[first.stream] = _Mark(stream.epoch, first.end, now, set(), top)
-        if len(waiting) < len(held) - 1:
+        top, waiting = 0, set()
+        for each in stream.replicas:
+            report = collector.report(each, first.stream)
+            if report is None or report.epoch != stream.epoch:
+                return
+            if report.state != ReplicaState.RUNNING:
+                return
+            top = max(top, report.end)
+            if report.end < first.end:
+                waiting.add(each)
+        mark = _Mark(stream.epoch, first.end, now, set(), top)
+        self._marks[first.stream] = mark
+        if len(waiting) < len(stream.replicas) - 1:
             return  # It is not the first: what came before was not marked.
-        self._marks[first.stream].waiting = waiting
+        mark.waiting = waiting
         self._open[first.stream] = None
         self._note(node, 0.0)
 
@@ -152,10 +153,6 @@ class AnswerTimes:
         self._lags.clear()
         self._marks.clear()
         self._open.clear()
-
-
-def _lacks(report: StreamReport | None, end: int) -> bool:
-    return report is None or report.end < end
 
 
 def _in_order(stream: StreamState, nodes: set[int]) -> Iterator[int]:

@@ -33,15 +33,14 @@ class FaultRecording:
         self._recorded: dict[int, Recorded] = {}
         self._sent: dict[int, tuple[Faults, float]] = {}
         self._pending = 0
-        self.stirred = False
-        """A node recorded something."""
 
-    def take(self, message: Recorded) -> None:
-        """Note what a node recorded; records only go forward."""
+    def take(self, message: Recorded) -> bool:
+        """Note what a node recorded, which only goes forward; tell if it is news."""
         known = self._recorded.get(message.node)
-        if known is None or _order(message) > _order(known):
-            self._recorded[message.node] = message
-            self.stirred = True
+        if known is not None and _order(message) <= _order(known):
+            return False
+        self._recorded[message.node] = message
+        return True
 
     def forget(self, node: int) -> None:
         """Drop what a node said: it comes back with an empty directory."""

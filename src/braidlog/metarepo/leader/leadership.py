@@ -21,6 +21,7 @@ from braidlog.errors import (
     NotReadyError,
     OlderNodesError,
     UnauthorizedError,
+    UnavailableError,
 )
 from braidlog.logstream.states import ReplicaState
 from braidlog.metarepo.admission import (
@@ -57,7 +58,13 @@ from braidlog.raft import (
 )
 from braidlog.wire import commands
 from braidlog.wire.commands import Command
-from braidlog.wire.messages import Feature, Message, Report, StreamReport
+from braidlog.wire.messages import (
+    Feature,
+    Message,
+    Recorded,
+    Report,
+    StreamReport,
+)
 from braidlog.wire.results import Refused, Result
 from braidlog.wire.tables import CreateTable, TableChange
 
@@ -111,15 +118,19 @@ class Leadership:
         self._changing: dict[int, int] = {}
         self._admitting: dict[int, int] = {}
         self._registering: dict[int, int] = {}
-        self._messages: list[tuple[int, Message]] = []
-        self._looked = now - 1.0
+        self.messages: list[tuple[int, Message]] = []
+        """What is to be sent to nodes; whoever sends it empties the list."""
+        self.looked = now - 1.0
+        self.pause = LOOK_SECONDS
+        """How long after a look there may be another one, if nothing happens."""
         self._vain = 0
         """Looks in a row from which nothing followed."""
-        self._stirred = True
+        self.stirred = True
+        """Whether something happened that a look may act on."""
         self._news = True
         self.gone: frozenset[int] = frozenset()
         """Nodes that were taken for dead at the last look."""
-        self._told: dict[int, tuple[Command, str]] = {}
+        self.told: dict[int, tuple[Command, str]] = {}
         """Commands whose effect the operator is told, by entry, with the reason."""
         self._full: set[int] = set()
         """Nodes that are drained and not empty yet."""
@@ -127,7 +138,8 @@ class Leadership:
         """Nodes of which the operator was told that they are lost."""
         self._awaited: set[int] = set()
         """Nodes that registered in this term and have not reported yet."""
-        self._events: list[Event] = []
+        self.events: list[Event] = []
+        """What the operator has to be told; whoever tells it empties the list."""
         self._yielded = now - YIELD_SECONDS
 
     def begin(self, repository: Repository, now: float) -> None:
@@ -168,47 +180,66 @@ class Leadership:
 
     # --- inputs
 
-    def report(self, repository: Repository, report: Report, now: float) -> None:
-        """Take a report."""
-        known = repository.state.nodes.get(report.node)
+    def report(self, repository: Repository, report: Report, now: float) -> bool:
+        """Take a report; tell whether something follows from it."""
+        state, collector = repository.state, self.collector
+        known = state.nodes.get(report.node)
         if known is None or known.incarnation > report.incarnation:
-            return
-        if not self.collector.take(report):
-            return
+            return False
+        if not collector.take(report):
+            return False
         self.liveness.heard(report.node, now)
-        self.slow_nodes.heard(repository.state, self.collector, report, now)
+        if (times := self.slow_nodes.times) is not None:
+            times.heard(state, collector, report, now)
+            if report.full:
+                self.slow_nodes.says(report)
         if self.ready:
-            self._messages += self.publisher.reported(repository, report, now)
+            self.messages += self.publisher.reported(repository, report, now)
+        # Of the reports of all replicas of a stream only the last one lets a cut.
+        ripe = collector.ripe(state, self._changing.values())
+        return ripe or collector.stirred or bool(self.messages)
+
+    def recorded(self, message: Recorded) -> None:
+        """Take what a node says of its fault log."""
+        if self.fault_recording.take(message):
+            self.stirred = True
+
+    def lost(self, node: int, now: float) -> None:
+        """Note that the connection to a node broke."""
+        self.liveness.lost(node, now)
+        self.pause = LOOK_SECONDS
 
     def passed(self, repository: Repository, now: float, late: float) -> None:
         """Let time pass; it was to pass ``late`` seconds ago."""
         self.liveness.called(now)
+        self.pause = LOOK_SECONDS
         if self.liveness.due(now):
-            self._stirred = True
+            self.stirred = True
         state = repository.state
         alive = partial(self.liveness.alive, now=now)
         if self.slow_nodes.passed(state, alive, now, late):
-            self._stirred = True
-        self._events += self.slow_nodes.take_events()
+            self.stirred = True
+        self.events += self.slow_nodes.take_events()
 
-    def stirred_by_reports(self, repository: Repository) -> bool:
-        """Tell whether something follows from the reports that came."""
-        return bool(
-            self.collector.stirred
-            or self._messages
-            or self.collector.ripe(repository.state, self._changing.values())
-        )
-
-    def cut(self, repository: Repository) -> bytes | None:
-        """Return the call that commits what can be committed, None if nothing can."""
-        excluded = self._changing.values()
-        return self.collector.cut(repository.state, excluded, self.gone)
+    def cut(self, state: State, raft: RaftNode) -> None:
+        """Log what can be committed."""
+        collector, excluded = self.collector, self._changing.values()
+        while collector.has_fresh:
+            data = collector.cut(state, excluded, self.gone)
+            if data is None:
+                return
+            try:
+                index = raft.propose([data]).begin
+            except UnavailableError:
+                collector.dropped()
+                return
+            collector.proposed(index)
 
     def begun(self, index: int, command: Command) -> None:
         """Note a command that was logged; the collector notes cuts."""
         self._vain = 0
         if not isinstance(command, _UNTOLD):
-            self._told[index] = command, self._reason(command)
+            self.told[index] = command, self._reason(command)
         if isinstance(command, commands.ChangeFaults):
             self.fault_recording.begun(index)
         elif isinstance(command, commands.AdmitNode):
@@ -226,26 +257,21 @@ class Leadership:
         else:
             self._room.begun(index, command)
 
-    def take_events(self) -> list[Event]:
-        """Return what the operator has to be told."""
-        events, self._events = self._events, []
-        return events
-
     def facts(self, repository: Repository, index: int) -> Facts | None:
         """Return what an entry may change, None if nobody is told of it."""
-        told = self._told.get(index)
+        told = self.told.get(index)
         return facts_of(repository.state, told[0]) if told is not None else None
 
     def happened(
         self, repository: Repository, index: int, facts: Facts | None, result: Result
     ) -> None:
         """Tell what an entry has changed."""
-        command, reason = self._told.pop(index, (None, ""))
+        command, reason = self.told.pop(index, (None, ""))
         if isinstance(command, commands.RegisterNode):
             self._awaited.add(command.node)
         if command is None or facts is None or isinstance(result, Refused):
             return
-        self._events += happened(repository.state, command, facts, reason)
+        self.events += happened(repository.state, command, facts, reason)
 
     def applied(
         self, repository: Repository, entry: Entry, result: Result, raft: RaftNode
@@ -259,13 +285,12 @@ class Leadership:
             self._registering.pop(entry.index, None)
             self._room.applied(entry.index, len(entry.data))
             self.fault_recording.applied(entry.index)
-            self._stirred = True
+            self.stirred = True
             self._admitted(repository, entry.index, raft)
             return
         if not refused:
-            known = repository.state.logs
-            cuts = tuple(known[log].history[-1] for log in logs)
-            self._messages += self.publisher.applied(repository, cuts)
+            cuts = [repository.state.logs[log].history[-1] for log in logs]
+            self.messages += self.publisher.applied(repository, cuts)
 
     def _admitted(self, repository: Repository, index: int, raft: RaftNode) -> None:
         """Forget what a lost directory said: the next one counts from 1 again."""
@@ -445,15 +470,13 @@ class Leadership:
 
     def look(self, now: float) -> bool:
         """Tell whether it is time to look at all nodes and streams."""
-        stirred = (
-            self._stirred or self.collector.stirred or self.fault_recording.stirred
-        )
-        passed = now - self._looked
-        if not stirred and (passed < LOOK_SECONDS or self._rests(passed, now)):
+        stirred = self.stirred or self.collector.stirred
+        if not stirred and self._rests(now - self.looked, now):
+            # The next tick asks again: somebody may be missed by then.
+            self.pause = REST_SECONDS
             return False
         self._vain = 0 if stirred else self._vain + 1
-        self._looked, self._stirred, self.collector.stirred = now, False, False
-        self.fault_recording.stirred = False
+        self.looked, self.stirred, self.collector.stirred = now, False, False
         self._news |= stirred
         return True
 
@@ -481,9 +504,9 @@ class Leadership:
                 reason = "it has not contacted this leader yet"
             fields: dict[str, Value] = {"peer": node, "reason": reason}
             text = f"node {node} is down: {reason}"
-            self._events.append(Event("node_lost", text, fields, warning=True))
+            self.events.append(Event("node_lost", text, fields, warning=True))
         for node in sorted((before & state.nodes.keys()) - lost):
-            self._events.append(
+            self.events.append(
                 Event("node_back", f"node {node} is up again", {"peer": node})
             )
         draining = {each.node for each in state.nodes.values() if each.draining}
@@ -497,7 +520,7 @@ class Leadership:
         used.update(node for table in state.tables.values() for node in table.hosts)
         for node in sorted(self._full & draining - used):
             text = f"node {node} is drained: it holds no replicas any more"
-            self._events.append(Event("drain_done", text, {"peer": node}))
+            self.events.append(Event("drain_done", text, {"peer": node}))
         self._full = draining & used
 
     def decide(self, repository: Repository, now: float) -> list[Command]:
@@ -525,7 +548,7 @@ class Leadership:
                 slow=self.slow_nodes.slow,
                 unfit=self.slow_nodes.unfit(now, state.nodes),
             )
-            self._events += self._controller.take_events()
+            self.events += self._controller.take_events()
             if not self._placing:
                 repairs += self._hosting.decide(state, dead.__contains__, now)
         self.gone, self._news = dead, False
@@ -568,7 +591,7 @@ class Leadership:
         self._yielded = now
         best = max(able, key=lambda node: (core.progress[node].match, -node))
         text = f"this node is slow, so node {best} is to lead the metadata repository"
-        self._events.append(Event("lead_given_away", text, {"leader": best}))
+        self.events.append(Event("lead_given_away", text, {"leader": best}))
         return best
 
     def registrations(self, repository: Repository) -> list[Command]:
@@ -595,20 +618,15 @@ class Leadership:
     def configure(self, repository: Repository, now: float) -> None:
         """Send configurations to nodes that were heard of."""
         state = repository.state
-        self._messages += self.fault_recording.messages(state, self.collector, now)
+        self.messages += self.fault_recording.messages(state, self.collector, now)
         for node in self.collector.reports:
             if self._fault_logs and not self.fault_recording.knows(state, node):
                 continue
             message = self.publisher.configure(repository, self.collector, node, now)
             if message is not None:
-                self._messages.append((node, message))
-        if self._messages:
+                self.messages.append((node, message))
+        if self.messages:
             self._vain = 0
-
-    def take_messages(self) -> list[tuple[int, Message]]:
-        """Return what is to be sent to nodes."""
-        messages, self._messages = self._messages, []
-        return messages
 
     def sealed(
         self, repository: Repository, number: int, epoch: int, now: float

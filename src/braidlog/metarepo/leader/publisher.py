@@ -15,14 +15,19 @@ times when a log has come to rest.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from braidlog.logstream.states import ReplicaState
 from braidlog.metarepo.leader.collector import Collector
 from braidlog.metarepo.machine.repository import Repository
-from braidlog.metarepo.machine.state import HISTORY_CUTS_MIN, LogState, StreamState
+from braidlog.metarepo.machine.state import (
+    HISTORY_CUTS_MIN,
+    LogState,
+    State,
+    StreamState,
+)
 from braidlog.metarepo.machine.views import shared_features
 from braidlog.wire.messages import Commit, Configure, LogCut, Report, StreamReport
 
@@ -83,11 +88,8 @@ class Publisher:
         for tail in [key for key in self._tails if key[0] == node]:
             del self._tails[tail]
 
-    def _refresh(self, repository: Repository) -> None:
-        """Compute who has what, if that has changed."""
-        state = repository.state
-        if self._revision == state.revision:
-            return
+    def _refresh(self, state: State) -> None:
+        """Compute who has what: that has changed."""
         self._revision = state.revision
         self._nodes, self._streams = {}, {}
         self._features = shared_features(state)
@@ -106,63 +108,72 @@ class Publisher:
     # --- cuts
 
     def applied(
-        self, repository: Repository, cuts: tuple[LogCut, ...]
-    ) -> Iterator[tuple[int, Commit]]:
+        self, repository: Repository, cuts: Sequence[LogCut]
+    ) -> list[tuple[int, Commit]]:
         """Return what to send when cuts were applied, to primaries first."""
-        self._refresh(repository)
         state = repository.state
+        if self._revision != state.revision:
+            self._refresh(state)
         by_node: dict[int, list[LogCut]] = {}
+        first: set[int] = set()
         for cut in cuts:
             for node in self._nodes.get(cut.log, ()):
                 by_node.setdefault(node, []).append(cut)
+            for run in cut.runs:
+                if (stream := state.streams.get(run.stream)) is not None:
+                    first.add(stream.replicas[0])
+        messages = []
+        whole = Commit(tuple(cuts))
         # Who waits for a commit waits at the primary.
-        first = {
-            state.streams[run.stream].replicas[0]
-            for cut in cuts
-            for run in cut.runs
-            if run.stream in state.streams
-        }
-        for node in sorted(by_node, key=lambda node: (node not in first, node)):
-            yield node, Commit(tuple(by_node[node]))
+        for node in (*sorted(by_node.keys() & first), *sorted(by_node.keys() - first)):
+            mine = by_node[node]
+            each = whole if len(mine) == len(cuts) else Commit(tuple(mine))
+            messages.append((node, each))
+        return messages
 
     def reported(
         self, repository: Repository, report: Report, now: float
-    ) -> Iterator[tuple[int, Commit]]:
+    ) -> list[tuple[int, Commit]]:
         """Return the cuts that a node lacks, as far as its report shows it."""
-        self._refresh(repository)
         state = repository.state
+        if self._revision != state.revision:
+            self._refresh(state)
         behind: dict[bytes, int] = {}
         quiet: dict[bytes, int] = {}
         for each in report.streams:
             stream = state.streams.get(each.stream)
             if stream is None or report.node not in stream.replicas:
                 continue
-            if self._is_stuck(report.node, stream, each, now):
+            if each.committed >= stream.committed:
+                if self._stuck:
+                    self._stuck.pop((report.node, stream.stream), None)
+            elif self._is_stuck(report.node, stream, each, now):
                 lacks = _lacks(state.logs[stream.log], each)
                 behind[stream.log] = min(lacks, behind.get(stream.log, lacks))
-            elif each.version < state.logs[stream.log].version:
+                continue
+            if each.version < state.logs[stream.log].version:
                 version = min(each.version, quiet.get(stream.log, each.version))
                 quiet[stream.log] = version
         for log, version in quiet.items():
             if self._repeat_tail(report.node, state.logs[log], now):
                 behind.setdefault(log, version)
         if not behind:
-            return
+            return []
         cuts = [
             cut
             for log, version in behind.items()
             for cut in self._following(repository, state.logs[log], version)
         ]
-        for at in range(0, len(cuts), CUTS_MAX):
-            yield report.node, Commit(tuple(cuts[at : at + CUTS_MAX]))
+        return [
+            (report.node, Commit(tuple(cuts[at : at + CUTS_MAX])))
+            for at in range(0, len(cuts), CUTS_MAX)
+        ]
 
     def _is_stuck(
         self, node: int, stream: StreamState, report: StreamReport, now: float
     ) -> bool:
+        """Tell whether a replica that lacks something has not moved for too long."""
         key = node, stream.stream
-        if report.committed >= stream.committed:
-            self._stuck.pop(key, None)
-            return False
         committed, since = self._stuck.get(key, (-1, now))
         if committed != report.committed:
             self._stuck[key] = report.committed, now
@@ -195,8 +206,9 @@ class Publisher:
         self, repository: Repository, collector: Collector, node: int, now: float
     ) -> Configure | None:
         """Return the configurations that a node has to be sent now."""
-        self._refresh(repository)
         state = repository.state
+        if self._revision != state.revision:
+            self._refresh(state)
         configs = tuple(
             repository.config(number)
             for number in self._streams.get(node, ())

@@ -7,7 +7,6 @@ from typing import Final
 
 from braidlog.metarepo.events import Event
 from braidlog.metarepo.leader.answers import AnswerTimes
-from braidlog.metarepo.leader.collector import Collector
 from braidlog.metarepo.leader.slowness import Said, Slowness, SlownessSettings
 from braidlog.metarepo.machine.state import State
 from braidlog.wire.messages import Report
@@ -24,9 +23,9 @@ class SlowNodes:
 
     def __init__(self, settings: SlownessSettings, now: float) -> None:
         """Begin to look."""
-        self._on = settings.floor > 0
+        self.times = AnswerTimes() if settings.floor > 0 else None
+        """What is measured of reports that the collector took; None: nothing is."""
         self._settings = settings
-        self._answers = AnswerTimes()
         self._judge = Slowness(settings, now)
         self._begun = now
         self._late = 0.0
@@ -38,7 +37,7 @@ class SlowNodes:
 
     def unfit(self, now: float, nodes: Collection[int]) -> frozenset[int]:
         """Return which of these nodes must not become replicas now."""
-        return self._judge.unfit(now, nodes) if self._on else _NOBODY
+        return self._judge.unfit(now, nodes) if self.times is not None else _NOBODY
 
     def slow_ms(self, node: int, now: float) -> int:
         """Return for how long a node has been slow, 0 if it is not."""
@@ -53,16 +52,10 @@ class SlowNodes:
         """Return which nodes have become slow, or fast again."""
         return self._judge.take_events()
 
-    def heard(
-        self, state: State, collector: Collector, report: Report, now: float
-    ) -> None:
-        """Take a report that the collector has taken."""
-        if not self._on:
-            return
-        self._answers.heard(state, collector, report, now)
-        if report.full:
-            said = Said(report.sync_us / 1e6, report.usual_us / 1e6)
-            self._judge.says(report.node, said)
+    def says(self, report: Report) -> None:
+        """Take what a heartbeat says of the disk of its node."""
+        said = Said(report.sync_us / 1e6, report.usual_us / 1e6)
+        self._judge.says(report.node, said)
 
     def forget(self, known: Collection[int]) -> None:
         """Drop nodes that were removed."""
@@ -75,7 +68,7 @@ class SlowNodes:
 
         The leader itself is ``late`` by so many seconds, and has measured that, too.
         """
-        if not self._on:
+        if self.times is None:
             return False
         self._late += late
         window = now - self._begun
@@ -83,9 +76,9 @@ class SlowNodes:
             return False
         late, self._late, self._begun = self._late, 0.0, now
         if late > _LATE_SHARE * self._settings.window:
-            self._answers.forget()
+            self.times.forget()
             return False
-        lags = self._answers.take(state, now, self._settings.floor)
+        lags = self.times.take(state, now, self._settings.floor)
         living = [node for node in state.nodes if alive(node)]
         return self._judge.judge(now, lags, living, lambda: _members(state))
 

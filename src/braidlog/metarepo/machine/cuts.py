@@ -18,11 +18,10 @@ from braidlog.metarepo.machine.state import (
     HISTORY_CUTS_MIN,
     LogState,
     State,
-    StreamState,
 )
 from braidlog.metarepo.machine.streams import require_stream
 from braidlog.wire.commands import Cut
-from braidlog.wire.messages import LogCut, StreamRun, StreamStatus
+from braidlog.wire.messages import LogCut, StreamStatus
 from braidlog.wire.results import Committed
 
 
@@ -44,7 +43,7 @@ def cut(state: State, index: int, command: Cut) -> Committed:
 
 
 def _require_cut(state: State, made: LogCut) -> None:
-    log = require_log(state, made.log)
+    log = state.logs.get(made.log) or require_log(state, made.log)
     if made.version != log.version + 1:
         msg = f"cut {made.version} does not follow {log.version}"
         raise FencedError(msg, given=made.version, current=log.version)
@@ -52,8 +51,17 @@ def _require_cut(state: State, made: LogCut) -> None:
         raise InvalidArgumentError("a cut that gives nothing")
     glsn, before = log.high_watermark + 1, 0
     for run in made.runs:
-        _require_run(require_stream(state, run.stream), run)
-        if state.streams[run.stream].log != log.log or run.stream <= before:
+        stream = state.streams.get(run.stream) or require_stream(state, run.stream)
+        if run.epoch != stream.epoch or stream.status is not StreamStatus.RUNNING:
+            msg = f"stream {run.stream}: {stream.status.name} in epoch {stream.epoch}"
+            raise FencedError(msg, given=run.epoch, current=stream.epoch)
+        if run.llsn_begin != stream.committed:
+            msg = f"stream {run.stream} is committed to {stream.committed}"
+            raise FencedError(msg, given=run.llsn_begin, current=stream.committed)
+        if run.length < 1:
+            msg = f"stream {run.stream} gets {run.length} records"
+            raise InvalidArgumentError(msg)
+        if stream.log != log.log or run.stream <= before:
             msg = f"stream {run.stream} is not the next of the log"
             raise InvalidArgumentError(msg)
         if run.glsn_begin != glsn:
@@ -63,17 +71,6 @@ def _require_cut(state: State, made: LogCut) -> None:
     if made.high_watermark != glsn - 1:
         msg = f"the cut ends at {glsn - 1}, not at {made.high_watermark}"
         raise InvalidArgumentError(msg)
-
-
-def _require_run(stream: StreamState, run: StreamRun) -> None:
-    if run.epoch != stream.epoch or stream.status is not StreamStatus.RUNNING:
-        msg = f"stream {stream.stream}: {stream.status.name} in epoch {stream.epoch}"
-        raise FencedError(msg, given=run.epoch, current=stream.epoch)
-    if run.llsn_begin != stream.committed:
-        msg = f"stream {stream.stream} is committed to {stream.committed}"
-        raise FencedError(msg, given=run.llsn_begin, current=stream.committed)
-    if run.length < 1:
-        raise InvalidArgumentError(f"stream {stream.stream} gets {run.length} records")
 
 
 def _commit(state: State, made: LogCut) -> None:

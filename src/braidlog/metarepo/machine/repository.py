@@ -106,18 +106,24 @@ class Repository:
         Raises:
             RepositoryInvariantError: the state is broken; nothing may follow.
         """
-        self.skip(index)
+        if index <= self.state.index:
+            fail(f"entry {index} behind {self.state.index}")
+        self.state.index = index
         try:
             call = commands.decode_call(data)
         except LogError as error:
             return Refused(error.code, error.message)
-        if not call.call:
-            return self._execute(index, call.command)
-        known = self.result_of(call.call)
-        if known is not None:
+        if call.call and (known := self.result_of(call.call)) is not None:
             return known
-        result = self._execute(index, call.command)
-        self._remember(call.call, result)
+        result: Result
+        try:
+            result = _APPLY[type(call.command)](self.state, index, call.command)
+        except RepositoryInvariantError:
+            raise
+        except LogError as error:
+            result = Refused(error.code, error.message)
+        if call.call:
+            self._remember(call.call, result)
         return result
 
     def result_of(self, call: bytes) -> Result | None:
@@ -125,14 +131,6 @@ class Repository:
         if not call or call not in self.state.calls:
             return None
         return decode_result(self.state.calls[call])
-
-    def _execute(self, index: int, command: commands.Command) -> Result:
-        try:
-            return _APPLY[type(command)](self.state, index, command)
-        except RepositoryInvariantError:
-            raise
-        except LogError as error:
-            return Refused(error.code, error.message)
 
     def _remember(self, call: bytes, result: Result) -> None:
         calls = self.state.calls

@@ -33,7 +33,8 @@ class GroupWrites:
         """Store in `log`."""
         self._log = log
         self._waiting: deque[Write] = deque()
-        self._stored: deque[tuple[int, int]] = deque()
+        self.stored: deque[tuple[int, int]] = deque()
+        """Tickets and numbers of the writes that are not durable yet."""
         self.lacks_room = False
         """Whether the system refused the first that waits, when it was last tried."""
 
@@ -59,14 +60,14 @@ class GroupWrites:
                     f"stored: {error}"
                 )
             self._waiting.popleft()
-            self._stored.append((ticket, write.number))
+            self.stored.append((ticket, write.number))
         self.lacks_room = False
 
     def durable(self, ticket: int) -> int:
         """Return the newest write that is durable now and was not before, or 0."""
         number = 0
-        while self._stored and self._stored[0][0] <= ticket:
-            number = self._stored.popleft()[1]
+        while self.stored and self.stored[0][0] <= ticket:
+            number = self.stored.popleft()[1]
         return number
 
     def _complain(self, error: UnavailableError) -> None:

@@ -74,7 +74,9 @@ class RepositoryMember:
         self._wall = wall
         self._to_self = to_self
         self._stored_as = log.stored_as
-        self._writes = GroupWrites(log)
+        self.writes = GroupWrites(log)
+        self.waits = False
+        """Whether something waits for room, on the disk or in a link."""
         self._done: dict[int, Done] = {}
         self._requests = 0
         self._complained = 0
@@ -83,6 +85,9 @@ class RepositoryMember:
         """When the cuts that are on their way were seen first, by their entries."""
         self._untold: set[int] = set()
         """Nodes whose link was too full for what the leader decided."""
+        self._addresses: dict[int, str] = {}
+        self._addressed = -1
+        """Revision of the metadata that these addresses are of."""
         raft = RaftConfig(
             id=self._node,
             incarnation=incarnation,
@@ -105,7 +110,7 @@ class RepositoryMember:
     @property
     def leader(self) -> int:
         """Return the node that leads, 0 if none is known."""
-        return self.group.leader
+        return self.group.raft.core.leader
 
     def is_kept(self) -> bool:
         """Tell whether what it answers in the group keeps this node alive.
@@ -134,7 +139,7 @@ class RepositoryMember:
     @property
     def lacks_room(self) -> bool:
         """Whether the metadata waits for room on the disk of this node."""
-        return self._writes.lacks_room
+        return self.writes.lacks_room
 
     @property
     def version(self) -> tuple[int, int]:
@@ -193,17 +198,19 @@ class RepositoryMember:
 
     def synced(self, durable: int) -> None:
         """Note what is durable."""
-        if number := self._writes.durable(durable):
+        if number := self.writes.durable(durable):
             self.group.durable(number)
 
     def flush(self) -> bool:
-        """Do what the group asks for; tell whether more may follow from it here."""
-        if self._untold:
+        """Do what the group asks for; tell whether more may follow from it here.
+
+        There is nothing to do unless the group is stirred, or something waits.
+        """
+        if self.waits:
             self._tell_again()
-        if not self.group.stirred and not self._writes.lacks_room:
-            return False
         effects = self.group.effects()
-        if self.group.leadership is not None or self._cuts:
+        # A leader writes its cuts, and applies them; who lost the lead has to forget.
+        if self._cuts or (effects.writes and self.group.leadership is not None):
             self._measure()
         for event in effects.events:
             tell(_log, self._node, event)
@@ -220,9 +227,9 @@ class RepositoryMember:
         # The others work while this node writes and applies.
         if effects.writes or own:
             self._peers.flush()
-        if effects.writes or self._writes.lacks_room:
-            self._writes.put(effects.writes)
-        if self._writes.lacks_room:
+        if effects.writes or self.writes.lacks_room:
+            self.writes.put(effects.writes)
+        if self.writes.lacks_room:
             # A leader applies only what it has stored: the others need another one.
             self.hand_over()
         for message in own:
@@ -231,7 +238,12 @@ class RepositoryMember:
         for answer in effects.answers:
             self._done.pop(answer.request)(answer)
         if effects.committed:
-            self._peers.know(self.addresses())
+            if self._addressed != self.group.repository.state.revision:
+                self._addressed = self.group.repository.state.revision
+                self._addresses = self.addresses()
+            # Each time: an old answer of a voter may have taken a newer one back.
+            self._peers.know(self._addresses)
+        self.waits = self.writes.lacks_room or len(self._untold) > 0
         return back
 
     def _measure(self) -> None:
@@ -240,12 +252,10 @@ class RepositoryMember:
         if leads is None:
             self._cuts.clear()
             return
-        flying = leads.collector.flying
-        if not flying and not self._cuts:
-            return
-        now = time.monotonic()
-        for index in [each for each in self._cuts if each not in flying]:
-            self.cut_latency.observe(now - self._cuts.pop(index))
+        flying, now = leads.collector.flying, time.monotonic()
+        for index in tuple(self._cuts):
+            if index not in flying:
+                self.cut_latency.observe(now - self._cuts.pop(index))
         for index in flying:
             self._cuts.setdefault(index, now)
 

@@ -29,7 +29,8 @@ from typing import Final
 from braidlog import _native
 from braidlog.errors import AlreadyExistsError, CorruptionError, NotFoundError
 from braidlog.raft import Base, Entry, EntryKind, HardState, Stored, Write, codec
-from braidlog.raft.errors import check
+from braidlog.raft.errors import check, fail
+from braidlog.raft.state import ENTRY_OVERHEAD
 from braidlog.store.node_store import GROUP_PREFIX, NodeStore
 
 _KEY: Final = struct.Struct("<BQ")
@@ -167,14 +168,15 @@ class GroupLog:
             self._log.native.trim(self._log.number, first)
 
     def _append(self, entries: tuple[Entry, ...]) -> None:
-        first = entries[0].index
+        first, native, number = entries[0].index, self._log.native, self._log.number
         batches = _batches(entries, self._batch_bytes)
-        _, folded, following = self._numbers()
-        check(folded <= first <= following, f"entry {first} is not in the log")
+        _, folded, following, *_ = native.state(number)
+        if not folded <= first <= following:
+            fail(f"entry {first} is not in the log")
         if first < following:
-            self._log.native.rollback(self._log.number, 0, first)
+            native.rollback(number, 0, first)
         # Without entries there would be no trim, and so never room again.
-        self._log.native.place_reserved(self._log.number, 0, first, batches)
+        native.place_reserved(number, 0, first, batches)
         self._log.hurry(sum(map(len, batches)))
 
     def _entries(self, begin: int) -> Iterator[Entry]:
@@ -197,7 +199,7 @@ def _batches(entries: Iterable[Entry], bytes_max: int) -> list[bytes]:
     keys: list[bytes] = []
     size = 0
     for entry in entries:
-        counts = entry.size
+        counts = len(entry.data) + ENTRY_OVERHEAD
         if values and size + counts > bytes_max:
             batches.append(_native.encode_batch(values, keys, timestamps=0))
             values, keys, size = [], [], 0

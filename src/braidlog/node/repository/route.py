@@ -35,14 +35,6 @@ class RepositoryRoute:
         known = self.directory.metadata
         return known.index if known is not None else 0
 
-    def has_news(self) -> bool:
-        """Tell whether the revision is another one than all were told of."""
-        member = self.member
-        # At the end of each turn: the way through properties would be two calls more.
-        state = None if member is None else member.group.repository.state
-        revision = self.revision if state is None else state.revision
-        return revision != self.seen
-
     @property
     def way_to_leader(self) -> int:
         """Return the node to ask for what the leader decides, 0 if none is known.

@@ -71,7 +71,7 @@ class Links:
         self._members = members
 
     def send(self, node: int, message: Message, payload: Sequence[bytes]) -> None:
-        self._members.all[node].group.step(b"".join(payload))
+        self._members.all[node].group.step(b"".join(payload), 0, self._members.now)
 
     def flush(self) -> None:
         """Everything was sent at once."""
@@ -91,7 +91,7 @@ def test_a_leader_without_room_hands_over_and_goes_on_when_there_is_some(
     members.run(3)
     full = members.leader
     assert full
-    log: Any = members.all[full]._writes._log
+    log: Any = members.all[full].writes._log
 
     def refuse(write: Write) -> int:
         raise UnavailableError("no room")
