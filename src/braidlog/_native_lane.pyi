@@ -151,7 +151,7 @@ class Lane:
     def turn(
         self,
     ) -> tuple[
-        list[tuple[int, int, int, int, int]],
+        list[tuple[int, int, int, int, int, int]],
         list[int],
         list[tuple[Any, list[tuple[int, int, int, int, int]]]],
         list[tuple[float, int]],

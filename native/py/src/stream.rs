@@ -29,8 +29,8 @@ const RUNNING: u8 = 2;
 /// An answer to an append: request, LLSN, GLSN, records, version.
 type Answer = (u32, u64, u64, u64, u64);
 
-/// A report: stream, epoch, version, committed, end.
-type Report = (u64, u64, u64, u64, u64);
+/// A report: stream, epoch, version, committed, end, state.
+type Report = (u64, u64, u64, u64, u64, u8);
 
 /// Where a stream is on the disk.
 #[derive(Clone)]
@@ -494,7 +494,7 @@ impl Lane {
         }
     }
 
-    /// What there is to do at the end of the turn: reports as (stream, epoch, version, committed, end), streams of
+    /// What there is to do at the end of the turn: the fields of reports, streams of
     /// which something can be read, answers as (session, rows) and when those who get them came, as (time, how many).
     fn turn<'py>(&mut self, py: Python<'py>) -> PyResult<Turn<'py>> {
         if let Some(broken) = self.broken.take() {
@@ -512,7 +512,8 @@ impl Lane {
             }
             let mark = kept(py, stream.core.say(RUNNING))?;
             let committed = stream.core.standing().committed;
-            reports.push((number, mark.epoch, mark.version, committed, mark.end));
+            let (version, end) = (mark.version, mark.end);
+            reports.push((number, mark.epoch, version, committed, end, RUNNING));
         }
         let advanced = std::mem::take(&mut self.advanced);
         for number in &advanced {

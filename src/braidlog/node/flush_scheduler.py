@@ -21,7 +21,10 @@ class FlushScheduler:
         flush: Callable[[], None],
         sync: Callable[[], None] = lambda: None,
     ) -> None:
-        """Call `flush` when something came in; it never raises. Then call `sync`."""
+        """Call `flush` when something came in; it never raises.
+
+        Then call `sync` if something was written.
+        """
         self._loop = asyncio.get_running_loop()
         self._outbox = outbox
         self._flush = flush
@@ -30,6 +33,8 @@ class FlushScheduler:
         self._flushing = False
         self.stirred = False
         """Whether something came in since the flush looked: it has to look again."""
+        self.wrote = True
+        """Whether something was written, or may wait for a sync for too long."""
 
     def soon(self) -> None:
         """Flush at the end of this turn, or go on with the flush that runs."""
@@ -47,8 +52,11 @@ class FlushScheduler:
             first()
         self._flush()
         self._flushing = self._outbox.held = False
-        self._outbox.flush()
-        self._sync()
+        if self._outbox.wires:
+            self._outbox.flush()
+        if self.wrote:
+            self.wrote = False
+            self._sync()
 
     def close(self) -> None:
         """Forget the flush that waits."""

@@ -18,6 +18,7 @@ import random
 import ssl
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 from braidlog.errors import ClosedError, LogError, NotReadyError
@@ -372,7 +373,8 @@ class ClusterNode:
         if self.member is not None:
             # Members that joined later are in the log alone.
             self.peers.know(self.member.addresses())
-        self._syncer.start(self._synced)
+        # Somebody waits for what a sync lets go; what came in meanwhile goes with it.
+        self._syncer.start(partial(self._flushes.now, self._note_durable))
         self._registration.start()
         self._replica_offer.start(self.replicas.stored)
         self.directory.start()
@@ -591,6 +593,7 @@ class ClusterNode:
         self._ticks.again(seen, heartbeats=heartbeats)
 
     def _let_pass(self, now: float) -> None:
+        self._flushes.wrote = True  # Commits, which nobody waits for.
         self.replicas.tick(now)
         if self.member is not None:
             self.member.group.tick(now, self._ticks.late(now))
@@ -603,10 +606,6 @@ class ClusterNode:
         if self.tables is not None:
             self.tables.tick(now)
         self.changed()
-
-    def _synced(self) -> None:
-        # Somebody waits for what a sync lets go; what came in meanwhile goes with it.
-        self._flushes.now(self._note_durable)
 
     def _note_durable(self) -> None:
         try:
@@ -660,6 +659,7 @@ class ClusterNode:
                 return  # Who writes next hears of it, and acts.
             if ticket > self._sync_times.written:
                 self._sync_times.wrote(ticket, self._store.hurried())
+                turns.wrote = True
         except Exception as error:
             self._guard.bear(error)
 

@@ -110,7 +110,11 @@ class ThreadSyncer:
         except LogError as error:
             # A store that failed says so to every later call: who writes next acts.
             _log.debug("a sync failed: %s", error)
-        self._judge(time.monotonic() - begun, waited)
+        # Left to the thread if more than every fifth sync is slow.
+        slow = time.monotonic() - begun > _FAST_S + waited * _BYTE_S
+        self._slow = max(0.0, self._slow + (1.0 if slow else -0.25))
+        if self._slow >= _SLOW_MAX:
+            self._leave()
         self._last = self._loop.time()
         self._syncing = True
         try:
@@ -118,23 +122,20 @@ class ThreadSyncer:
         finally:
             self._syncing = False
 
-    def _judge(self, seconds: float, size: int) -> None:
-        """Leave it to the thread if more than every fifth sync is slow."""
-        slow = seconds > _FAST_S + size * _BYTE_S
-        self._slow = max(0.0, self._slow + (1.0 if slow else -0.25))
-        if self._slow >= _SLOW_MAX:
-            self._slow = 0.0
-            try:
-                self._store.start_syncer(os.dup(self._event))
-            except UnavailableError as error:
-                _log.warning(
-                    "no thread for syncs could be started, so the event loop goes on "
-                    "with them: %s",
-                    error,
-                )
-                return
-            _log.info("syncs are slow on this disk, so a thread makes them from now on")
-            self._threaded = True
+    def _leave(self) -> None:
+        """Leave syncs to the thread."""
+        self._slow = 0.0
+        try:
+            self._store.start_syncer(os.dup(self._event))
+        except UnavailableError as error:
+            _log.warning(
+                "no thread for syncs could be started, so the event loop goes on "
+                "with them: %s",
+                error,
+            )
+            return
+        _log.info("syncs are slow on this disk, so a thread makes them from now on")
+        self._threaded = True
 
     def _on_event(self) -> None:
         try:

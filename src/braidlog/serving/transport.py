@@ -30,22 +30,22 @@ class Outbox:
         # Asked for each message, it would be a system call each time.
         self._loop = asyncio.get_running_loop()
         # A dict, for its order.
-        self._wires: dict[Wire, None] = {}
+        self.wires: dict[Wire, None] = {}
         self._turn: asyncio.Handle | None = None
         self.held = False
         """Whether somebody flushes it within this turn, so that it need not itself."""
 
     def add(self, wire: Wire) -> None:
         """Write what a socket has at the end of this turn of the loop."""
-        self._wires[wire] = None
+        self.wires[wire] = None
         if self._turn is None and not self.held:
             self._turn = self._loop.call_soon(self._end)
 
     def flush(self) -> None:
         """Write everything now."""
         # A socket that breaks while it is written may give others something to write.
-        while self._wires:
-            wires, self._wires = self._wires, {}
+        while self.wires:
+            wires, self.wires = self.wires, {}
             for wire in wires:
                 wire.flush()
 

@@ -13,6 +13,7 @@ def played(play: str) -> list[str]:
     async def turn() -> None:
         def flush() -> None:
             happened.append("flush")
+            turns.wrote = play != "nothing written"
             turns.stirred = False
             if play == "while it flushes" and happened.count("flush") == 1:
                 turns.soon()
@@ -38,6 +39,10 @@ def played(play: str) -> list[str]:
 
 def test_what_comes_in_one_turn_is_carried_out_once() -> None:
     assert played("twice") == ["flush", "sync"]
+
+
+def test_nothing_is_synced_if_nothing_was_written() -> None:
+    assert played("nothing written") == ["flush"]
 
 
 def test_what_comes_while_it_is_carried_out_gets_no_turn_of_its_own() -> None:

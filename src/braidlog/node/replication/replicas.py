@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import starmap
 from typing import Final
 
 from braidlog._native import Lane
@@ -342,8 +343,18 @@ class Replicas:
 
     def flush(self, now: float) -> list[StreamReport]:
         """Do what the replicas ask for; return the reports that should go now."""
-        reports = self._carry_out_turn(now) if self.lane.stirred else []
+        reports: list[StreamReport] = []
         waiting = []
+        if self.lane.stirred:
+            due, advanced, answers, came = self.lane.turn()
+            reports += starmap(StreamReport, due)
+            for stream in advanced:
+                self.readers.wake(self._hosted[stream].readers, now)
+            if answers:
+                self._measure(came)
+                for session, rows in answers:
+                    self.counters.acknowledged += len(rows)
+                    session.answer_appends(rows)
         while self.dirty:
             stream = next(iter(self.dirty))
             del self.dirty[stream]
@@ -359,19 +370,6 @@ class Replicas:
                 reports.append(report)
         self.dirty.update(dict.fromkeys(waiting))
         return reports
-
-    def _carry_out_turn(self, now: float) -> list[StreamReport]:
-        """Do what the lane asks for."""
-        reports, advanced, answers, came = self.lane.turn()
-        for stream in advanced:
-            self.readers.wake(self._hosted[stream].readers, now)
-        if answers:
-            self._measure(came)
-            for session, rows in answers:
-                self.counters.acknowledged += len(rows)
-                session.answer_appends(rows)
-        running = ReplicaState.RUNNING
-        return [StreamReport(*each, running) for each in reports]
 
     def _carry_out(
         self, stream: int, hosted: _Hosted, now: float = 0.0
