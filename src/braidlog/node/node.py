@@ -654,11 +654,13 @@ class ClusterNode:
             if revision != route.seen:
                 self._look_at_news()
             try:
-                ticket = self._store.ticket()
+                ticket, hurried = self._store.ticket(), self._store.hurried()
             except LogError:
                 return  # Who writes next hears of it, and acts.
-            if ticket > self._sync_times.written:
-                self._sync_times.wrote(ticket, self._store.hurried())
+            times = self._sync_times
+            # What joins a group that was written before has its ticket.
+            if hurried != times.hurried or ticket > times.written:
+                times.wrote(ticket, hurried)
                 turns.wrote = True
         except Exception as error:
             self._guard.bear(error)

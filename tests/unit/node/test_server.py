@@ -364,3 +364,17 @@ async def test_pages_over_ipv6(tmp_path: Path) -> None:
     settings = replace(settings, node=there)
     async with serving(settings):
         assert (await page(settings, "/health"))[0] == 200
+
+
+async def test_an_append_is_synced_in_its_turn_behind_commits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody waits for the sync of a commit; an append that joins its group does."""
+    settings = config(tmp_path)
+    async with serving(settings) as server, client(settings) as there:
+        log = await there.create_log("orders")
+        await log.append(b"first")
+        # Ticks would sync it later.
+        monkeypatch.setattr(server.node, "_let_pass", lambda now: None)
+        async with asyncio.timeout(10):
+            assert [await log.append(b"next") for _ in range(5)] == [2, 3, 4, 5, 6]

@@ -49,7 +49,8 @@ class SyncTimes:
         self._turns: deque[tuple[int, float]] = deque()
         self.written = 0
         """How far was written at the last turn."""
-        self._hurried = 0
+        self.hurried = 0
+        """How much was written until then for whose sync somebody waits."""
         self._probe = probe
         self._least = least
         self._usual = Usual()
@@ -69,14 +70,14 @@ class SyncTimes:
 
         ``hurried`` rises with the writes for whose sync somebody waits.
         """
-        self.written = ticket
         now = self._clock()
-        if len(self._turns) < _TURNS_MAX:
+        if ticket > self.written and len(self._turns) < _TURNS_MAX:
             self._turns.append((ticket, now))
-        if hurried != self._hurried:
-            self._hurried = hurried
+        if hurried != self.hurried:
+            self.hurried = hurried
             if self._waiting is None:
                 self._waiting = ticket, now
+        self.written = ticket
 
     def synced(self, durable: int) -> None:
         """Note how far all is durable."""
