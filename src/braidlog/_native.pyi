@@ -7,7 +7,18 @@ from typing import Any, Self, final
 
 from typing_extensions import Buffer, disjoint_base
 
-from braidlog._native_lane import Conn, Frame, Leader, NodeReport, Tail
+from braidlog._native_lane import (
+    Budget,
+    Conn,
+    Entry,
+    Frame,
+    Leader,
+    Line,
+    NodeReport,
+    Tail,
+    now_us,
+    settle,
+)
 from braidlog.store.arguments import DurationLike, TimestampLike
 from braidlog.types import HeadersLike, Producer
 
@@ -17,14 +28,17 @@ __all__ = [
     "Batch",
     "BatchIterator",
     "BatchRecords",
+    "Budget",
     "Conn",
     "CopiedRun",
+    "Entry",
     "Follower",
     "Frame",
     "FrameIterator",
     "HostedRestore",
     "HostedTable",
     "Leader",
+    "Line",
     "Listing",
     "Log",
     "LogView",
@@ -69,6 +83,7 @@ __all__ = [
     "latest_by_key",
     "log_schema",
     "lost_side",
+    "now_us",
     "part_entries",
     "part_entry",
     "part_header",
@@ -78,6 +93,7 @@ __all__ = [
     "route_arrow",
     "rows_arrow",
     "rows_records",
+    "settle",
     "split_by_key",
     "table_bases",
     "verify",
@@ -766,6 +782,7 @@ def encode_pieces(
             Sequence[int] | int,
             Sequence[Any] | None,
         ]
+        | Entry[Any]
     ],
     producer: tuple[int, int],
     sequence: int,

@@ -12,6 +12,7 @@ use pyo3::types::{PyByteArray, PyBytes, PyInt, PyList, PyMemoryView, PyString, P
 
 use crate::append::{HeaderList, type_name, with_bytes_or_none};
 use crate::error::to_py;
+use crate::line::{Entry, Records};
 use crate::number::Micros;
 
 /// Add an item. Where there is no memory for it Python has an exception, and Rust ends the process.
@@ -189,13 +190,17 @@ impl ListColumns {
             validity: Vec::new(),
         };
         let mut ends = Vec::with_capacity(pieces.len());
-        for (items, ..) in pieces {
-            values.extend(items, "value")?;
+        for piece in pieces {
+            match piece {
+                Piece::One(value, _) => values.push(Some(value.as_bytes()))?,
+                Piece::Values(items, _) => values.extend(items, "value")?,
+                Piece::Many((items, ..)) => values.extend(items, "value")?,
+            }
             ends.push(values.rows());
         }
         let len = values.rows();
-        let keys = pieces.iter().map(|(_, keys, ..)| keys.as_ref());
-        let headers = pieces.iter().map(|(.., headers)| headers.as_ref());
+        let keys = pieces.iter().map(Piece::keys);
+        let headers = pieces.iter().map(Piece::headers);
         let (timestamps, now) = gathered_stamps(pieces, &ends)?;
         Ok(Self {
             len,
@@ -376,37 +381,86 @@ impl HeaderColumn {
     }
 }
 
-/// Records that were appended together: values, keys or none, their timestamps or one for all,
-/// headers or none.
-pub type Piece<'py> = (
+/// Records that were appended together.
+pub enum Piece<'py> {
+    /// One, a value alone.
+    One(Bound<'py, PyBytes>, i64),
+    /// Some, values alone.
+    Values(Bound<'py, PyList>, i64),
+    /// Columns.
+    Many(Columns<'py>),
+}
+
+/// Values, keys or none, their timestamps or one for all, headers or none.
+type Columns<'py> = (
     Bound<'py, PyAny>,
     Option<Bound<'py, PyAny>>,
     Bound<'py, PyAny>,
     Option<Bound<'py, PyAny>>,
 );
 
-/// The timestamps of pieces that end at `ends`; alone if it is one for all.
-fn gathered_stamps(pieces: &[Piece<'_>], ends: &[usize]) -> PyResult<(Option<Vec<i64>>, i64)> {
-    let one = |piece: &Piece<'_>| piece.2.is_instance_of::<PyInt>();
-    let mut out = Vec::new();
-    if let Some(first) = pieces.first().filter(|_| pieces.iter().all(one)) {
-        let first = first.2.extract::<Micros>()?.0;
-        let mut same = true;
-        for (.., stamp, _) in pieces {
-            same = same && stamp.extract::<Micros>()?.0 == first;
-        }
-        if same {
-            return Ok((None, first));
+impl<'py> FromPyObject<'_, 'py> for Piece<'py> {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        let py = object.py();
+        let Ok(entry) = object.cast_exact::<Entry>() else {
+            return object.extract().map(Self::Many);
+        };
+        match &entry.get().records {
+            Records::One { value, timestamp } => Ok(Self::One(value.bind(py).clone(), *timestamp)),
+            Records::Values { values, timestamp } => {
+                Ok(Self::Values(values.bind(py).clone(), *timestamp))
+            }
+            Records::Many(columns) => columns.bind(py).extract().map(Self::Many),
         }
     }
-    for (piece, end) in pieces.iter().zip(ends) {
-        if one(piece) {
-            out.resize(*end, piece.2.extract::<Micros>()?.0);
-        } else {
-            each(&piece.2, |item| {
+}
+
+impl<'py> Piece<'py> {
+    /// The timestamp, if it is one for all.
+    fn stamp(&self) -> PyResult<Option<i64>> {
+        match self {
+            Self::One(_, stamp) | Self::Values(_, stamp) => Ok(Some(*stamp)),
+            Self::Many((.., stamps, _)) if stamps.is_instance_of::<PyInt>() => {
+                stamps.extract::<Micros>().map(|stamp| Some(stamp.0))
+            }
+            Self::Many(_) => Ok(None),
+        }
+    }
+
+    fn keys(&self) -> Column<'_, 'py> {
+        match self {
+            Self::One(..) | Self::Values(..) => None,
+            Self::Many((_, keys, ..)) => keys.as_ref(),
+        }
+    }
+
+    fn headers(&self) -> Column<'_, 'py> {
+        match self {
+            Self::One(..) | Self::Values(..) => None,
+            Self::Many((.., headers)) => headers.as_ref(),
+        }
+    }
+}
+
+/// The timestamps of pieces that end at `ends`; alone if it is one for all.
+fn gathered_stamps(pieces: &[Piece<'_>], ends: &[usize]) -> PyResult<(Option<Vec<i64>>, i64)> {
+    let one: Vec<Option<i64>> = pieces.iter().map(Piece::stamp).collect::<PyResult<_>>()?;
+    if let Some(Some(first)) = one.first()
+        && one.iter().all(|stamp| *stamp == Some(*first))
+    {
+        return Ok((None, *first));
+    }
+    let mut out = Vec::new();
+    for ((piece, stamp), end) in pieces.iter().zip(one).zip(ends) {
+        match (piece, stamp) {
+            (_, Some(stamp)) => out.resize(*end, stamp),
+            (Piece::Many((.., stamps, _)), None) => each(stamps, |item| {
                 check_more("timestamps", out.len(), *end)?;
                 push(&mut out, item.extract::<Micros>()?.0)
-            })?;
+            })?,
+            (Piece::One(..) | Piece::Values(..), None) => {}
         }
         check_len("timestamps", out.len(), *end)?;
     }

@@ -272,13 +272,10 @@ def left_out_without_room(patch: Patch) -> None:
 def overtaken_at_the_bound(patch: Patch) -> None:
     """An append takes room that one before it was just given to run with."""
 
-    def wrong(budget: ByteBudget, size: int) -> bool:
-        if budget._line or size > budget._free:
-            return False
-        budget._free -= size
-        return True
+    def wrong(budget: ByteBudget) -> None:
+        budget.core.shut = bool(budget._line)
 
-    patch.setattr(ByteBudget, "take_now", wrong)
+    patch.setattr(ByteBudget, "_shut", wrong)
 
 
 def certain_for_all(patch: Patch) -> None:
