@@ -192,20 +192,19 @@ impl ListColumns {
         let mut ends = Vec::with_capacity(pieces.len());
         for piece in pieces {
             match piece {
-                Piece::One(value, _) => values.push(Some(value.as_bytes()))?,
+                Piece::One(value, ..) => values.push(Some(value.as_bytes()))?,
                 Piece::Values(items, _) => values.extend(items, "value")?,
                 Piece::Many((items, ..)) => values.extend(items, "value")?,
             }
             ends.push(values.rows());
         }
         let len = values.rows();
-        let keys = pieces.iter().map(Piece::keys);
         let headers = pieces.iter().map(Piece::headers);
         let (timestamps, now) = gathered_stamps(pieces, &ends)?;
         Ok(Self {
             len,
             values,
-            keys: gathered_keys(keys, &ends)?,
+            keys: gathered_keys(pieces, &ends)?,
             timestamps,
             now,
             headers: gathered_headers(headers, &ends)?,
@@ -383,8 +382,8 @@ impl HeaderColumn {
 
 /// Records that were appended together.
 pub enum Piece<'py> {
-    /// One, a value alone.
-    One(Bound<'py, PyBytes>, i64),
+    /// One without headers: value, key or none, timestamp.
+    One(Bound<'py, PyBytes>, Option<Bound<'py, PyBytes>>, i64),
     /// Some, values alone.
     Values(Bound<'py, PyList>, i64),
     /// Columns.
@@ -408,7 +407,14 @@ impl<'py> FromPyObject<'_, 'py> for Piece<'py> {
             return object.extract().map(Self::Many);
         };
         match &entry.get().records {
-            Records::One { value, timestamp } => Ok(Self::One(value.bind(py).clone(), *timestamp)),
+            Records::One {
+                value,
+                key,
+                timestamp,
+            } => {
+                let key = key.as_ref().map(|key| key.bind(py).clone());
+                Ok(Self::One(value.bind(py).clone(), key, *timestamp))
+            }
             Records::Values { values, timestamp } => {
                 Ok(Self::Values(values.bind(py).clone(), *timestamp))
             }
@@ -421,7 +427,7 @@ impl<'py> Piece<'py> {
     /// The timestamp, if it is one for all.
     fn stamp(&self) -> PyResult<Option<i64>> {
         match self {
-            Self::One(_, stamp) | Self::Values(_, stamp) => Ok(Some(*stamp)),
+            Self::One(_, _, stamp) | Self::Values(_, stamp) => Ok(Some(*stamp)),
             Self::Many((.., stamps, _)) if stamps.is_instance_of::<PyInt>() => {
                 stamps.extract::<Micros>().map(|stamp| Some(stamp.0))
             }
@@ -429,11 +435,11 @@ impl<'py> Piece<'py> {
         }
     }
 
-    fn keys(&self) -> Column<'_, 'py> {
-        match self {
-            Self::One(..) | Self::Values(..) => None,
-            Self::Many((_, keys, ..)) => keys.as_ref(),
-        }
+    fn has_keys(&self) -> bool {
+        matches!(
+            self,
+            Self::One(_, Some(_), _) | Self::Many((_, Some(_), ..))
+        )
     }
 
     fn headers(&self) -> Column<'_, 'py> {
@@ -469,18 +475,16 @@ fn gathered_stamps(pieces: &[Piece<'_>], ends: &[usize]) -> PyResult<(Option<Vec
 
 type Column<'a, 'py> = Option<&'a Bound<'py, PyAny>>;
 
-fn gathered_keys<'a, 'py: 'a>(
-    columns: impl Iterator<Item = Column<'a, 'py>> + Clone,
-    ends: &[usize],
-) -> PyResult<Option<Nullable>> {
-    if columns.clone().all(|keys| keys.is_none()) {
+fn gathered_keys(pieces: &[Piece<'_>], ends: &[usize]) -> PyResult<Option<Nullable>> {
+    if !pieces.iter().any(Piece::has_keys) {
         return Ok(None);
     }
     let mut out = Nullable::default();
-    for (keys, end) in columns.zip(ends) {
-        match keys {
-            Some(keys) => extend_keys(&mut out, keys, *end)?,
-            None => (out.rows()..*end).try_for_each(|_| out.push(None))?,
+    for (piece, end) in pieces.iter().zip(ends) {
+        match piece {
+            Piece::One(_, Some(key), _) => out.push(Some(key.as_bytes()))?,
+            Piece::Many((_, Some(keys), ..)) => extend_keys(&mut out, keys, *end)?,
+            _ => (out.rows()..*end).try_for_each(|_| out.push(None))?,
         }
     }
     Ok(Some(out))

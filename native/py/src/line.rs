@@ -17,10 +17,12 @@ const RECORD_COST: u64 = 64;
 
 /// What an entry holds.
 pub enum Records {
-    /// One record without a key and headers.
+    /// One record without headers.
     One {
         /// Its value.
         value: Py<PyBytes>,
+        /// Its key.
+        key: Option<Py<PyBytes>>,
         /// Microseconds since the Unix epoch.
         timestamp: i64,
     },
@@ -84,9 +86,14 @@ impl Entry {
     fn records<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         match &self.records {
             Records::Many(records) => Ok(records.bind(py).clone()),
-            Records::One { value, timestamp } => {
+            Records::One {
+                value,
+                key,
+                timestamp,
+            } => {
                 let values = PyList::new(py, [value])?;
-                let columns = (values, py.None(), timestamp, py.None());
+                let keys = key.as_ref().map(|key| PyList::new(py, [key])).transpose()?;
+                let columns = (values, keys, timestamp, py.None());
                 Ok(columns.into_pyobject(py)?.into_any())
             }
             Records::Values { values, timestamp } => {
@@ -315,15 +322,23 @@ impl Line {
         self.core.len()
     }
 
-    /// Append a record that is a value alone, if it is `bytes` and there is room for it.
+    /// Append a record of a value and maybe a key, if they are `bytes` and there is room for it.
+    #[pyo3(signature = (value, key=None))]
     fn append<'py>(
         slf: &Bound<'py, Self>,
         value: &Bound<'py, PyAny>,
+        key: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Option<Bound<'py, Entry>>> {
         let Ok(value) = value.cast_exact::<PyBytes>() else {
             return Ok(None);
         };
-        let size = RECORD_COST + value.as_bytes().len() as u64;
+        let key = match key.map(|key| key.cast_exact::<PyBytes>()) {
+            None => None,
+            Some(Ok(key)) => Some(key),
+            Some(Err(_)) => return Ok(None),
+        };
+        let key_bytes = key.map_or(0, |key| key.as_bytes().len());
+        let size = RECORD_COST + (value.as_bytes().len() + key_bytes) as u64;
         let Some(service) = slf.borrow().service.clone() else {
             return Ok(None);
         };
@@ -331,7 +346,12 @@ impl Line {
             return Ok(None);
         }
         let value = value.clone().unbind();
-        let one = |timestamp| Records::One { value, timestamp };
+        let key = key.map(|key| key.clone().unbind());
+        let one = |timestamp| Records::One {
+            value,
+            key,
+            timestamp,
+        };
         Self::take(slf, &service, 1, size, one)
     }
 

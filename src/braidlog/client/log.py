@@ -172,9 +172,17 @@ class AsyncClusterLog(AsyncIndexed):
             NotReadyError: ``outstanding_bytes_max`` bytes are not acknowledged yet.
         """
         appender = self._appender
+        plain = headers is None and timestamp is None
+        if plain and producer is None and sequence is None:
+            entry = appender.plain(value, key)
+            if entry is not None:
+                return entry.waiter
         self._cluster.check_open()
         row, size = appender.rows.sized(value, key, timestamp, headers)
-        return appender.submit(row, size, producer, sequence)
+        entry = appender.begin(row, size, producer, sequence, None)
+        if entry is None:
+            raise appender.no_room()
+        return entry.waiter
 
     async def append(
         self,
@@ -203,11 +211,10 @@ class AsyncClusterLog(AsyncIndexed):
         """
         appender = self._appender
         entry = None
-        if key is None and headers is None and timestamp is None and timeout is None:
-            # Most are like this, and the core takes them by itself.
-            line = appender.keyless if producer is None and sequence is None else None
-            if line is not None:
-                entry = line.append(value)
+        # Most are like this, and each call of a function costs what this does.
+        plain = headers is None and timestamp is None and timeout is None
+        if plain and producer is None and sequence is None:
+            entry = appender.plain(value, key)
         if entry is None:
             self._cluster.check_open()
             row, size = appender.rows.sized(value, key, timestamp, headers)
@@ -244,7 +251,6 @@ class AsyncClusterLog(AsyncIndexed):
         plain = keys is None and headers is None
         line = None
         if plain and timestamps is None and timeout is None:
-            # Most are like this, as with `append`.
             line = self._appender.keyless if producer is None else None
         if line is not None and sequence is None:
             entry = line.append_many(values)

@@ -25,7 +25,7 @@ from braidlog.client.append.stream_appender import (
 )
 from braidlog.client.batches import BatchCodec, Columns, Encoded
 from braidlog.client.connection.cluster import Cluster
-from braidlog.client.connection.routing import RoundRobin
+from braidlog.client.connection.routing import RoundRobin, stream_index
 from braidlog.errors import (
     ClosedError,
     InvalidArgumentError,
@@ -67,8 +67,9 @@ class LogAppender:
         self._appenders: dict[int, StreamAppender] = {}
         self._ended: LogError | None = None
         self.keyless: Line[Waiter] | None = None
-        """Where records without a key go, until a batch is closed or routes change; it
-        takes those that are a value alone by itself."""
+        """Where records without a key go, until a batch is closed or routes change."""
+        self._keyed: tuple[Line[Waiter], ...] = ()
+        """Where those with one go, by the index of its stream, until routes change."""
         self._running: tuple[int, ...] = ()
         """The streams that took appends when `keyless` was chosen."""
         options = LogOptions.decode_or_default(cluster.routes.log(log).options)
@@ -76,7 +77,7 @@ class LogAppender:
         cluster.listen(self._routes_changed)
 
     def _routes_changed(self) -> None:
-        self.keyless, self._running = None, ()
+        self.keyless, self._keyed, self._running = None, (), ()
         for appender in self._appenders.values():
             appender.routes_changed()
 
@@ -84,7 +85,7 @@ class LogAppender:
         """Fail what is not settled, and what comes."""
         self._ended = error or ClosedError("the client is closed")
         self._cluster.unlisten(self._routes_changed)
-        self.keyless, self._running = None, ()
+        self.keyless, self._keyed, self._running = None, (), ()
         for appender in self._appenders.values():
             appender.close(self._ended)
 
@@ -169,22 +170,18 @@ class LogAppender:
 
     # -- append ------------------------------------------------------------------
 
-    def submit(
-        self,
-        row: Row,
-        size: int,
-        producer: Producer | None,
-        sequence: int | None,
-    ) -> asyncio.Future[int]:
-        """Append one record if there is room.
+    def plain(self, value: object, key: object) -> Records | None:
+        """Append a record as `begin` does, if the core takes it by itself.
 
-        Raises:
-            NotReadyError: there is none; wait for what was submitted before.
+        None if it has to be checked, or its stream be chosen, or there is no room.
         """
-        entry = self.begin(row, size, producer, sequence, None)
-        if entry is None:
-            raise self._no_room()
-        return entry.waiter
+        if key is None:
+            line = self.keyless
+            return None if line is None else line.append(value)
+        keyed = self._keyed
+        if not keyed or type(key) is not bytes:
+            return None
+        return keyed[stream_index(key, len(keyed))].append(value, key)
 
     def begin(
         self,
@@ -255,6 +252,9 @@ class LogAppender:
             else:
                 check_producer(producer, sequence)
                 appender = self._appender_of(self._stream_for(key, producer))
+                if not self._keyed and key is not None:
+                    streams = self._cluster.routes.key_streams(self._log)
+                    self._keyed = tuple(self._appender_of(s).line for s in streams)
             entry = self._entry(records, size, producer, sequence, deadline)
             appender.add(entry)
         except BaseException:
@@ -386,14 +386,15 @@ class LogAppender:
             async with asyncio.timeout_at(deadline):
                 await self._budget.take(size)
         except TimeoutError as error:
-            raise self._no_room() from error
+            raise self.no_room() from error
         try:
             self._check_open()
         except BaseException:
             self._budget.give(size)
             raise
 
-    def _no_room(self) -> NotReadyError:
+    def no_room(self) -> NotReadyError:
+        """Return the error for what has no room."""
         limit = self._settings.outstanding_bytes_max
         return NotReadyError(
             f"{limit} bytes (outstanding_bytes_max) wait to be acknowledged, so "

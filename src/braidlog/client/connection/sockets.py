@@ -7,7 +7,7 @@ import contextlib
 import socket
 import ssl
 from collections import deque
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from braidlog.client.connection.link import Answer, Connector, Link, Taker
 from braidlog.client.connection.probe import NO_TLS, check_listener
@@ -133,10 +133,10 @@ class SocketLink(asyncio.BufferedProtocol):
 
     def flush(self) -> None:
         """Write what was sent."""
-        out = self._rules.outgoing()
+        # All of them are buffers, for which asyncio has no type of its own.
+        out: Any = self._rules.outgoing()
         if out and self._transport is not None and not self._transport.is_closing():
-            # All of them are buffers, for which asyncio has no type of its own.
-            self._transport.writelines(cast("list[memoryview]", out))
+            self._transport.writelines(out)
 
     # -- asyncio.BufferedProtocol ------------------------------------------------
 

@@ -57,6 +57,16 @@ async def test_a_plain_record_waits_with_its_time_and_deadline() -> None:
     assert (len(bench.line), bench.line.oldest) == (1, 1.0)
 
 
+async def test_a_key_is_counted_and_kept() -> None:
+    bench = Bench()
+    entry = bench.line.append(b"abc", b"key")
+    assert entry is not None
+    assert tuple(entry.records) == ([b"abc"], [b"key"], 77, None)
+    assert entry.size == _PLAIN + 6
+    assert bench.line.append(b"abc", bytearray(b"key")) is None
+    assert bench.line.append(b"abc", b"k" * 500) is None
+
+
 async def test_it_is_looked_at_once_and_for_the_first_deadline() -> None:
     bench = Bench()
     for bench.now in (1.0, 2.0, 3.0):
@@ -132,14 +142,16 @@ async def test_a_clock_that_fails_leaves_nothing_behind() -> None:
 async def test_a_batch_of_entries_is_that_of_their_columns() -> None:
     bench = Bench()
     one, many = bench.line.append(b"a"), bench.line.append_many([b"b", b"c"])
+    named = bench.line.append(b"n", b"x")
     assert one is not None
     assert many is not None
+    assert named is not None
     keyed: Entry[int] = Entry(1, Columns((b"d",), (b"k",), 5, None), 1, 1, 1.0)
     columns = [
-        Columns((b"a", b"b", b"c"), None, 77, None),
+        Columns((b"a", b"b", b"c", b"n"), (None, None, None, b"x"), 77, None),
         Columns((b"d",), (b"k",), 5, None),
     ]
-    batch = _native.encode_pieces([one, many, keyed], (9, 1), 4)
+    batch = _native.encode_pieces([one, many, named, keyed], (9, 1), 4)
     assert batch == _native.encode_pieces(columns, (9, 1), 4)
 
 
