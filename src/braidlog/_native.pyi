@@ -7,7 +7,20 @@ from typing import Any, Self, final
 
 from typing_extensions import Buffer, disjoint_base
 
-from braidlog._native_lane import Conn, Frame, Lane, Leader, NodeReport, Stream, Tail
+from braidlog._native_lane import (
+    Budget,
+    Conn,
+    Entry,
+    Frame,
+    Lane,
+    Leader,
+    Line,
+    NodeReport,
+    Stream,
+    Tail,
+    now_us,
+    settle,
+)
 from braidlog.store.arguments import DurationLike, TimestampLike
 from braidlog.types import HeadersLike, Producer
 
@@ -17,8 +30,10 @@ __all__ = [
     "Batch",
     "BatchIterator",
     "BatchRecords",
+    "Budget",
     "Conn",
     "CopiedRun",
+    "Entry",
     "Follower",
     "Frame",
     "FrameIterator",
@@ -26,6 +41,7 @@ __all__ = [
     "HostedTable",
     "Lane",
     "Leader",
+    "Line",
     "Listing",
     "Log",
     "LogView",
@@ -71,6 +87,7 @@ __all__ = [
     "latest_by_key",
     "log_schema",
     "lost_side",
+    "now_us",
     "part_entries",
     "part_entry",
     "part_header",
@@ -80,6 +97,7 @@ __all__ = [
     "route_arrow",
     "rows_arrow",
     "rows_records",
+    "settle",
     "split_by_key",
     "table_bases",
     "verify",
@@ -770,6 +788,7 @@ def encode_pieces(
             Sequence[int] | int,
             Sequence[Any] | None,
         ]
+        | Entry[Any]
     ],
     producer: tuple[int, int],
     sequence: int,

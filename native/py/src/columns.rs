@@ -1,4 +1,5 @@
 //! Columns from Python lists, as the encoder takes them.
+// One file: each kind of column has the same few steps, from objects of Python to slices.
 
 use std::collections::TryReserveError;
 
@@ -12,6 +13,7 @@ use pyo3::types::{PyByteArray, PyBytes, PyInt, PyList, PyMemoryView, PyString, P
 
 use crate::append::{HeaderList, type_name, with_bytes_or_none};
 use crate::error::to_py;
+use crate::line::{Entry, Records};
 use crate::number::Micros;
 
 /// Add an item. Where there is no memory for it Python has an exception, and Rust ends the process.
@@ -189,18 +191,21 @@ impl ListColumns {
             validity: Vec::new(),
         };
         let mut ends = Vec::with_capacity(pieces.len());
-        for (items, ..) in pieces {
-            values.extend(items, "value")?;
+        for piece in pieces {
+            match piece {
+                Piece::One(value, ..) => values.push(Some(value.as_bytes()))?,
+                Piece::Values(items, _) => values.extend(items, "value")?,
+                Piece::Many((items, ..)) => values.extend(items, "value")?,
+            }
             ends.push(values.rows());
         }
         let len = values.rows();
-        let keys = pieces.iter().map(|(_, keys, ..)| keys.as_ref());
-        let headers = pieces.iter().map(|(.., headers)| headers.as_ref());
+        let headers = pieces.iter().map(Piece::headers);
         let (timestamps, now) = gathered_stamps(pieces, &ends)?;
         Ok(Self {
             len,
             values,
-            keys: gathered_keys(keys, &ends)?,
+            keys: gathered_keys(pieces, &ends)?,
             timestamps,
             now,
             headers: gathered_headers(headers, &ends)?,
@@ -376,37 +381,93 @@ impl HeaderColumn {
     }
 }
 
-/// Records that were appended together: values, keys or none, their timestamps or one for all,
-/// headers or none.
-pub type Piece<'py> = (
+/// Records that were appended together.
+pub enum Piece<'py> {
+    /// One without headers: value, key or none, timestamp.
+    One(Bound<'py, PyBytes>, Option<Bound<'py, PyBytes>>, i64),
+    /// Some, values alone.
+    Values(Bound<'py, PyList>, i64),
+    /// Columns.
+    Many(Columns<'py>),
+}
+
+/// Values, keys or none, their timestamps or one for all, headers or none.
+type Columns<'py> = (
     Bound<'py, PyAny>,
     Option<Bound<'py, PyAny>>,
     Bound<'py, PyAny>,
     Option<Bound<'py, PyAny>>,
 );
 
-/// The timestamps of pieces that end at `ends`; alone if it is one for all.
-fn gathered_stamps(pieces: &[Piece<'_>], ends: &[usize]) -> PyResult<(Option<Vec<i64>>, i64)> {
-    let one = |piece: &Piece<'_>| piece.2.is_instance_of::<PyInt>();
-    let mut out = Vec::new();
-    if let Some(first) = pieces.first().filter(|_| pieces.iter().all(one)) {
-        let first = first.2.extract::<Micros>()?.0;
-        let mut same = true;
-        for (.., stamp, _) in pieces {
-            same = same && stamp.extract::<Micros>()?.0 == first;
-        }
-        if same {
-            return Ok((None, first));
+impl<'py> FromPyObject<'_, 'py> for Piece<'py> {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        let py = object.py();
+        let Ok(entry) = object.cast_exact::<Entry>() else {
+            return object.extract().map(Self::Many);
+        };
+        match &entry.get().records {
+            Records::One {
+                value,
+                key,
+                timestamp,
+            } => {
+                let key = key.as_ref().map(|key| key.bind(py).clone());
+                Ok(Self::One(value.bind(py).clone(), key, *timestamp))
+            }
+            Records::Values { values, timestamp } => {
+                Ok(Self::Values(values.bind(py).clone(), *timestamp))
+            }
+            Records::Many(columns) => columns.bind(py).extract().map(Self::Many),
         }
     }
-    for (piece, end) in pieces.iter().zip(ends) {
-        if one(piece) {
-            out.resize(*end, piece.2.extract::<Micros>()?.0);
-        } else {
-            each(&piece.2, |item| {
+}
+
+impl<'py> Piece<'py> {
+    /// The timestamp, if it is one for all.
+    fn stamp(&self) -> PyResult<Option<i64>> {
+        match self {
+            Self::One(_, _, stamp) | Self::Values(_, stamp) => Ok(Some(*stamp)),
+            Self::Many((.., stamps, _)) if stamps.is_instance_of::<PyInt>() => {
+                stamps.extract::<Micros>().map(|stamp| Some(stamp.0))
+            }
+            Self::Many(_) => Ok(None),
+        }
+    }
+
+    fn has_keys(&self) -> bool {
+        matches!(
+            self,
+            Self::One(_, Some(_), _) | Self::Many((_, Some(_), ..))
+        )
+    }
+
+    fn headers(&self) -> Column<'_, 'py> {
+        match self {
+            Self::One(..) | Self::Values(..) => None,
+            Self::Many((.., headers)) => headers.as_ref(),
+        }
+    }
+}
+
+/// The timestamps of pieces that end at `ends`; alone if it is one for all.
+fn gathered_stamps(pieces: &[Piece<'_>], ends: &[usize]) -> PyResult<(Option<Vec<i64>>, i64)> {
+    let one: Vec<Option<i64>> = pieces.iter().map(Piece::stamp).collect::<PyResult<_>>()?;
+    if let Some(Some(first)) = one.first()
+        && one.iter().all(|stamp| *stamp == Some(*first))
+    {
+        return Ok((None, *first));
+    }
+    let mut out = Vec::new();
+    for ((piece, stamp), end) in pieces.iter().zip(one).zip(ends) {
+        match (piece, stamp) {
+            (_, Some(stamp)) => out.resize(*end, stamp),
+            (Piece::Many((.., stamps, _)), None) => each(stamps, |item| {
                 check_more("timestamps", out.len(), *end)?;
                 push(&mut out, item.extract::<Micros>()?.0)
-            })?;
+            })?,
+            (Piece::One(..) | Piece::Values(..), None) => {}
         }
         check_len("timestamps", out.len(), *end)?;
     }
@@ -415,18 +476,16 @@ fn gathered_stamps(pieces: &[Piece<'_>], ends: &[usize]) -> PyResult<(Option<Vec
 
 type Column<'a, 'py> = Option<&'a Bound<'py, PyAny>>;
 
-fn gathered_keys<'a, 'py: 'a>(
-    columns: impl Iterator<Item = Column<'a, 'py>> + Clone,
-    ends: &[usize],
-) -> PyResult<Option<Nullable>> {
-    if columns.clone().all(|keys| keys.is_none()) {
+fn gathered_keys(pieces: &[Piece<'_>], ends: &[usize]) -> PyResult<Option<Nullable>> {
+    if !pieces.iter().any(Piece::has_keys) {
         return Ok(None);
     }
     let mut out = Nullable::default();
-    for (keys, end) in columns.zip(ends) {
-        match keys {
-            Some(keys) => extend_keys(&mut out, keys, *end)?,
-            None => (out.rows()..*end).try_for_each(|_| out.push(None))?,
+    for (piece, end) in pieces.iter().zip(ends) {
+        match piece {
+            Piece::One(_, Some(key), _) => out.push(Some(key.as_bytes()))?,
+            Piece::Many((_, Some(keys), ..)) => extend_keys(&mut out, keys, *end)?,
+            _ => (out.rows()..*end).try_for_each(|_| out.push(None))?,
         }
     }
     Ok(Some(out))

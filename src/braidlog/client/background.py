@@ -11,8 +11,10 @@ import asyncio
 import contextlib
 import functools
 import threading
+from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from concurrent.futures import CancelledError, Future
+from functools import partial
 from typing import (
     Any,
     Concatenate,
@@ -47,6 +49,89 @@ def new_loop() -> asyncio.AbstractEventLoop:
     return uvloop.new_event_loop()
 
 
+class _Call(Generic[T]):
+    """A call for which a thread waits.
+
+    The lock is all that it takes; a future has a condition, and one is made per call.
+    """
+
+    __slots__ = ("_call", "_done", "_loop", "_task", "given_up")
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, call: Coroutine[Any, Any, T]
+    ) -> None:
+        self._loop = loop
+        self._call = call
+        self._task: asyncio.Task[T] | None = None
+        self._done = threading.Lock()
+        self._done.acquire()
+        self.given_up = False
+
+    def start(self) -> None:
+        """Run it; called on the loop."""
+        self._task = self._loop.create_task(self._call)
+        self._task.add_done_callback(self._end)
+
+    def _end(self, task: asyncio.Task[T]) -> None:
+        if not task.cancelled():
+            task.exception()  # Where nobody waits any more nobody is told.
+        self._wake()
+
+    def _wake(self) -> None:
+        with contextlib.suppress(RuntimeError):  # It was woken up before.
+            self._done.release()
+
+    def wait(self) -> None:
+        """Wait until it has ended, or was given up."""
+        self._done.acquire()
+
+    def give_up(self) -> None:
+        """Cancel it, and wait no more."""
+        self.given_up = True
+        with contextlib.suppress(RuntimeError):  # The loop has ended, and the call.
+            self._loop.call_soon_threadsafe(self._cancel)
+        self._wake()
+
+    def _cancel(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether it has no result."""
+        return self.given_up or self._task is None or self._task.cancelled()
+
+    def result(self) -> T:
+        """Return what it gave, or raise that."""
+        assert self._task is not None
+        return self._task.result()
+
+
+def _begin(
+    loop: asyncio.AbstractEventLoop, call: Coroutine[Any, Any, T], future: Future[T]
+) -> None:
+    """Run a call whose result goes to a future; called on the loop."""
+    task = loop.create_task(call)
+
+    def told(task: asyncio.Task[T]) -> None:
+        if task.cancelled():
+            future.cancel()
+        if not future.set_running_or_notify_cancel():
+            return
+        if (error := task.exception()) is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(task.result())
+
+    def cancelled(future: Future[T]) -> None:
+        if future.cancelled():
+            with contextlib.suppress(RuntimeError):  # The loop has ended.
+                loop.call_soon_threadsafe(task.cancel)
+
+    task.add_done_callback(told)
+    future.add_done_callback(cancelled)
+
+
 class BackgroundLoop:
     """Runs what other threads give it. Safe to use from many threads."""
 
@@ -57,10 +142,13 @@ class BackgroundLoop:
             UnavailableError: the system gives no more threads.
         """
         self._loop = new_loop()
-        self._waited: set[Future[Any]] = set()
+        self._waited: set[_Call[Any]] = set()
         self._interrupted = False
         # Held where a call is begun, so that none is begun that nobody runs any more.
         self._beginning = threading.Lock()
+        self._begun: deque[Callable[[], object]] = deque()
+        """What the loop has not begun yet; it is woken up once for all of it."""
+        self._woken = False
         self._ended = False
         try:
             self._thread = start_thread("braidlog-client", self._serve)
@@ -98,26 +186,28 @@ class BackgroundLoop:
         Raises:
             ClosedError: the loop was closed, or interrupted.
         """
-        future = self.begin(call)
-        self._waited.add(future)
+        waited = _Call(self._loop, call)
+        self._give(waited.start, call)
+        self._waited.add(waited)
         if self._interrupted:  # Behind the line above: `interrupt` may not have it.
-            future.cancel()
+            waited.give_up()
         try:
-            return future.result()
-        except CancelledError:
-            if not (self._interrupted or self._ended):
-                raise
-            ended = (
-                "the client was closed during the call"
-                if self._ended
-                else "the call was interrupted"
-            )
-            raise ClosedError(f"{ended}") from None
+            waited.wait()
         except BaseException:
-            future.cancel()  # An interrupt: nobody waits any more.
+            waited.give_up()  # An interrupt: nobody waits any more.
             raise
         finally:
-            self._waited.discard(future)
+            self._waited.discard(waited)
+        if not waited.cancelled:
+            return waited.result()
+        if not (self._interrupted or self._ended):
+            raise CancelledError
+        ended = (
+            "the client was closed during the call"
+            if self._ended
+            else "the call was interrupted"
+        )
+        raise ClosedError(f"{ended}")
 
     def interrupt(self) -> None:
         """Have `run` raise `ClosedError`, where it waits now and from here on.
@@ -125,8 +215,8 @@ class BackgroundLoop:
         What was under way is cancelled: it may be done or not.
         """
         self._interrupted = True
-        for future in list(self._waited):
-            future.cancel()
+        for waited in list(self._waited):
+            waited.give_up()
 
     def finish(self, call: Coroutine[Any, Any, T]) -> T:
         """Run the last call, also after an `interrupt`.
@@ -156,11 +246,9 @@ class BackgroundLoop:
         Raises:
             ClosedError: the loop was closed.
         """
-        with self._beginning:
-            if self._thread.is_alive() and not self._ended:
-                return asyncio.run_coroutine_threadsafe(call, self._loop)
-        call.close()
-        raise ClosedError("the client is closed")
+        future: Future[T] = Future()
+        self._give(partial(_begin, self._loop, call, future), call)
+        return future
 
     def post(self, function: Callable[[], object]) -> None:
         """Call a function on the loop, soon.
@@ -168,10 +256,27 @@ class BackgroundLoop:
         Raises:
             ClosedError: the loop was closed.
         """
-        try:
-            self._loop.call_soon_threadsafe(function)
-        except RuntimeError as error:
-            raise ClosedError("the client is closed") from error
+        self._give(partial(self._loop.call_soon, function))
+
+    def _give(
+        self, begin: Callable[[], object], call: Coroutine[Any, Any, Any] | None = None
+    ) -> None:
+        """Have the loop begin something behind all that it was given before."""
+        with self._beginning:
+            if self._thread.is_alive() and not self._ended:
+                self._begun.append(begin)
+                if not self._woken:
+                    self._woken = True
+                    self._loop.call_soon_threadsafe(self._begin_all)
+                return
+        if call is not None:
+            call.close()
+        raise ClosedError("the client is closed")
+
+    def _begin_all(self) -> None:
+        self._woken = False  # First: what is given from here on wakes it up again.
+        while self._begun:
+            self._begun.popleft()()
 
     def close(self) -> None:
         """End the loop and its thread. Idempotent."""
@@ -202,8 +307,10 @@ def blocking_call(
 
     @functools.wraps(method)
     def call(self: Blocking[A], /, *args: P.args, **keywords: P.kwargs) -> T:
-        with _under_own_name(self, call, method):
+        try:
             begun = method(self._target, *args, **keywords)
+        except TypeError as error:
+            raise _under_own_name(self, call, method, error) from None
         return self._loop.run(begun)
 
     return call
@@ -217,8 +324,10 @@ def blocking_maker(
 
     @functools.wraps(method)
     def call(self: Blocking[A], /, *args: P.args, **keywords: P.kwargs) -> B:
-        with _under_own_name(self, call, method):
+        try:
             begun = method(self._target, *args, **keywords)
+        except TypeError as error:
+            raise _under_own_name(self, call, method, error) from None
         return kind(self._loop, self._loop.run(begun))
 
     return call
@@ -231,8 +340,10 @@ def blocking_iterator(
 
     @functools.wraps(method)
     def call(self: Blocking[A], /, *args: P.args, **keywords: P.kwargs) -> Iterator[T]:
-        with _under_own_name(self, call, method):
+        try:
             chunks = method(self._target, *args, **keywords)
+        except TypeError as error:
+            raise _under_own_name(self, call, method, error) from None
         try:
             while (chunk := self._loop.run(_next(chunks))) is not None:
                 yield from chunk
@@ -244,23 +355,22 @@ def blocking_iterator(
     return call
 
 
-@contextlib.contextmanager
 def _under_own_name(
-    it: Blocking[Any], call: Callable[..., Any], method: Callable[..., Any]
-) -> Iterator[None]:
+    it: Blocking[Any],
+    call: Callable[..., Any],
+    method: Callable[..., Any],
+    error: TypeError,
+) -> TypeError:
     """Say of arguments that do not fit which call was made, not which async one.
 
     Nothing of an async method has run before it is awaited, so a TypeError can only be
     about its arguments.
     """
-    try:
-        yield
-    except TypeError as error:
-        kind = type(it)
-        public = (name for name in dir(kind) if not name.startswith("_"))
-        mine = (name for name in public if getattr(kind, name) is call)
-        own = f"{kind.__name__}.{next(mine, method.__name__)}"
-        raise TypeError(str(error).replace(method.__qualname__, own)) from None
+    kind = type(it)
+    public = (name for name in dir(kind) if not name.startswith("_"))
+    mine = (name for name in public if getattr(kind, name) is call)
+    own = f"{kind.__name__}.{next(mine, method.__name__)}"
+    return TypeError(str(error).replace(method.__qualname__, own))
 
 
 async def _next(chunks: AsyncGenerator[T, None]) -> T | None:

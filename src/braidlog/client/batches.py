@@ -11,7 +11,7 @@ from braidlog.types import Compression, Headers, Producer
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-    from braidlog._native import Record
+    from braidlog._native import Entry, Record
 
 
 class Columns(NamedTuple):
@@ -56,7 +56,7 @@ class BatchCodec(Protocol):
 
     def encode(
         self,
-        pieces: Sequence[Columns],
+        pieces: Sequence[Columns | Entry[Any]],
         producer: Producer,
         sequence: int,
         compression: Compression,
@@ -93,7 +93,7 @@ class NativeCodec:
 
     def encode(
         self,
-        pieces: Sequence[Columns],
+        pieces: Sequence[Columns | Entry[Any]],
         producer: Producer,
         sequence: int,
         compression: Compression,

@@ -172,9 +172,17 @@ class AsyncClusterLog(AsyncIndexed):
             NotReadyError: ``outstanding_bytes_max`` bytes are not acknowledged yet.
         """
         appender = self._appender
+        plain = headers is None and timestamp is None
+        if plain and producer is None and sequence is None:
+            entry = appender.plain(value, key)
+            if entry is not None:
+                return entry.waiter
         self._cluster.check_open()
         row, size = appender.rows.sized(value, key, timestamp, headers)
-        return appender.submit(row, size, producer, sequence)
+        entry = appender.begin(row, size, producer, sequence, None)
+        if entry is None:
+            raise appender.no_room()
+        return entry.waiter
 
     async def append(
         self,
@@ -202,17 +210,24 @@ class AsyncClusterLog(AsyncIndexed):
                 store that.
         """
         appender = self._appender
-        self._cluster.check_open()
-        row, size = appender.rows.sized(value, key, timestamp, headers)
-        within = None if timeout is None else checked_timeout(timeout)
-        begun = appender.begin(row, size, producer, sequence, within)
-        if begun is None:
-            begun = await appender.begin_later(row, size, producer, sequence, within)
-        sender, entry = begun
+        entry = None
+        # Most are like this, and each call of a function costs what this does.
+        plain = headers is None and timestamp is None and timeout is None
+        if plain and producer is None and sequence is None:
+            entry = appender.plain(value, key)
+        if entry is None:
+            self._cluster.check_open()
+            row, size = appender.rows.sized(value, key, timestamp, headers)
+            within = None if timeout is None else checked_timeout(timeout)
+            entry = appender.begin(row, size, producer, sequence, within)
+            if entry is None:
+                entry = await appender.begin_later(
+                    row, size, producer, sequence, within
+                )
         try:
             return await entry.waiter
         except asyncio.CancelledError:
-            sender.withdraw(entry)
+            appender.withdraw(entry)
             raise
 
     async def append_many(
@@ -233,12 +248,20 @@ class AsyncClusterLog(AsyncIndexed):
         If the call fails in the middle, stored records stay, and a note on the error
         says how many.
         """
+        plain = keys is None and headers is None
+        line = None
+        if plain and timestamps is None and timeout is None:
+            line = self._appender.keyless if producer is None else None
+        if line is not None and sequence is None:
+            entry = line.append_many(values)
+            if entry is not None:
+                first = await self._appender.position(entry)
+                return range(first, first + entry.count)
         self._cluster.check_open()
         values = checked_values(
             values, keys=keys, timestamps=timestamps, headers=headers
         )
         within = checked_timeout(timeout)
-        plain = keys is None and headers is None
         if plain and (timestamps is None or isinstance(timestamps, int)):
             done = await self._appender.append_plain(
                 values, timestamps, producer, sequence, within

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import secrets
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
+from braidlog._native import now_us
 from braidlog.errors import InvalidArgumentError
 
 IN_FLIGHT_MAX: Final = 7
 """A node remembers the last 8 places of a producer in a stream: of what may be rolled
 back each, and one that is committed."""
 _MAY_BE_ZERO: Final = {"linger_s", "read_node"}
-
-
-def _now_us() -> int:
-    return time.time_ns() // 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +67,7 @@ class ClientSettings:
     """Longest pause between retries."""
     entropy: Callable[[int], bytes] = field(default=secrets.token_bytes)
     """Return the given number of random bytes."""
-    clock: Callable[[], int] = field(default=_now_us)
+    clock: Callable[[], int] = field(default=now_us)
     """Microseconds since the Unix epoch, for timestamps of records."""
 
     def __post_init__(self) -> None:

@@ -129,6 +129,10 @@ class State(Enum):
     CLOSED = "closed"
 
 
+# The members of an enumeration are looked up anew each time, and each read asks.
+_HANDSHAKE: Final = State.HANDSHAKE
+
+
 def cost(size: int) -> int:
     """Return what a request with a frame of `size` bytes takes from the window."""
     return max(size, REQUEST_COST_MIN)
@@ -255,9 +259,9 @@ class Connection(ABC):
             if len(self._first) < FIRST_BYTES:
                 self._first += view[: FIRST_BYTES - len(self._first)]
                 check_first(self._first)
-            while at < len(view) and self.state is not State.CLOSED:
+            while at < len(view) and not self.closed:
                 part = view
-                if self.state is State.HANDSHAKE:
+                if self.state is _HANDSHAKE:
                     # A frame at a time, for it sets the limit of those behind.
                     part = view[: at + core.missing]
                 appends, appended, cold, at, (taken, commits) = core.feed(part, at)

@@ -13,8 +13,8 @@ from collections import deque
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from braidlog._native import Entry
 from braidlog.client.append.producer import (
-    Entry,
     Outgoing,
     ProducerLimits,
     StreamProducer,

@@ -21,7 +21,7 @@ from braidlog import _native
 from braidlog.client.append import log_appender
 from braidlog.client.append.byte_budget import ByteBudget
 from braidlog.client.append.stream_appender import StreamAppender
-from braidlog.client.connection.routing import Routes, stream_index
+from braidlog.client.connection.routing import Routes
 from braidlog.client.read.merge import Merge
 from braidlog.logstream import committer, reading, sequencer
 from braidlog.logstream.core import Core
@@ -282,13 +282,10 @@ def left_out_without_room(patch: Patch) -> None:
 def overtaken_at_the_bound(patch: Patch) -> None:
     """An append takes room that one before it was just given to run with."""
 
-    def wrong(budget: ByteBudget, size: int) -> bool:
-        if budget._line or size > budget._free:
-            return False
-        budget._free -= size
-        return True
+    def wrong(budget: ByteBudget) -> None:
+        budget.core.shut = bool(budget._line)
 
-    patch.setattr(ByteBudget, "take_now", wrong)
+    patch.setattr(ByteBudget, "_shut", wrong)
 
 
 def certain_for_all(patch: Patch) -> None:
@@ -299,11 +296,12 @@ def certain_for_all(patch: Patch) -> None:
 def keys_leave_sealed_streams(patch: Patch) -> None:
     """A key goes to streams that take appends now."""
 
-    def wrong(routes: Routes, log: bytes, key: bytes) -> int:
-        streams = routes.running(log) or routes.key_streams(log)
-        return streams[stream_index(key, len(streams))]
+    right = Routes.key_streams
 
-    patch.setattr(Routes, "stream_of", wrong)
+    def wrong(routes: Routes, log: bytes) -> tuple[int, ...]:
+        return routes.running(log) or right(routes, log)
+
+    patch.setattr(Routes, "key_streams", wrong)
 
 
 def nobody_learns_for_too_few(patch: Patch) -> None:

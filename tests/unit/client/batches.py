@@ -9,6 +9,7 @@ import msgspec
 import pyarrow as pa
 
 from braidlog import Producer, Record
+from braidlog._native import Entry
 from braidlog.client.arrow import columns_of, log_schema
 from braidlog.client.batches import Columns, Encoded
 
@@ -56,9 +57,10 @@ class FakeBatch:
         return part if names is None else part.select(names)
 
 
-def _spread(piece: Columns) -> tuple[Sequence[Any], ...]:
+def _spread(piece: Columns | Entry[Any]) -> tuple[Sequence[Any], ...]:
     """Return the columns with an element for each record."""
-    values, keys, timestamps, headers = piece
+    columns = piece.records if isinstance(piece, Entry) else piece
+    values, keys, timestamps, headers = columns
     count = len(values)
     return (
         values,
@@ -73,7 +75,7 @@ class FakeCodec:
 
     def encode(
         self,
-        pieces: Sequence[Columns],
+        pieces: Sequence[Columns | Entry[Any]],
         producer: Producer,
         sequence: int,
         compression: str,

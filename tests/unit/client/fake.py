@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from braidlog.client import AsyncClient, ClientSettings
-from braidlog.client.connection.link import Answer, Link
+from braidlog.client.connection.link import Answer, Link, Taker
 from braidlog.errors import (
     AlreadyExistsError,
     ConnectionLostError,
@@ -489,6 +489,21 @@ class FakeLink:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return answer
+
+    def send(self, message: Message, payload: bytes, taker: Taker) -> None:
+        def tell(answer: asyncio.Future[Answer]) -> None:
+            if answer.cancelled():
+                taker.failed(ConnectionLostError("the connection was closed"))
+            elif (error := answer.exception()) is None:
+                taker.answered(*answer.result())
+            else:
+                assert isinstance(error, LogError)
+                taker.failed(error)
+
+        self.request(message, payload).add_done_callback(tell)
+
+    def flush(self) -> None:
+        """Everything is on its way already."""
 
     async def _serve(
         self, message: Message, payload: bytes, answer: asyncio.Future[Answer]

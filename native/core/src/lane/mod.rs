@@ -26,10 +26,13 @@
 //! [`tail`] is the log of a Raft group in the same way, for what an append of the group does.
 //!
 //! [`leader`] is what the leader of the metadata repository does for every cut.
+//!
+//! [`Line`] is what a client appends and has not sent, and [`Budget`] the room that it takes.
 
 mod conn;
 mod head;
 pub mod leader;
+mod line;
 mod outgoing;
 mod requests;
 pub mod stream;
@@ -39,5 +42,6 @@ mod tests;
 
 pub use conn::{Conn, Event, Side};
 pub use head::{Appended, decode_appended, encode_appended};
+pub use line::{Budget, Extent, Limits, Line};
 pub use outgoing::{Outgoing, Segment};
 pub use requests::{REQUEST_COST_MIN, Refusal, Requests, cost};

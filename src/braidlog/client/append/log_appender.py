@@ -5,17 +5,27 @@ from __future__ import annotations
 import asyncio
 import copy
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
+from braidlog._native import Entry, Line
 from braidlog.client.append.byte_budget import ByteBudget
+from braidlog.client.append.flush import Flush
 from braidlog.client.append.pieces import OpenPiece, Piece
-from braidlog.client.append.producer import Entry, ProducerLimits, StreamProducer
-from braidlog.client.append.rows import Row, Rows, size_of
-from braidlog.client.append.stream_appender import Records, StreamAppender
+from braidlog.client.append.rows import (
+    SEQUENCE_NEVER,
+    Row,
+    Rows,
+    check_producer,
+    size_of,
+)
+from braidlog.client.append.stream_appender import (
+    Records,
+    StreamAppender,
+    Waiter,
+)
 from braidlog.client.batches import BatchCodec, Columns, Encoded
 from braidlog.client.connection.cluster import Cluster
-from braidlog.client.connection.routing import RoundRobin
-from braidlog.client.settings import ClientSettings
+from braidlog.client.connection.routing import RoundRobin, stream_index
 from braidlog.errors import (
     ClosedError,
     InvalidArgumentError,
@@ -24,18 +34,12 @@ from braidlog.errors import (
     SequenceGapError,
 )
 from braidlog.store.arguments import (
-    checked_int,
-    checked_producer,
     checked_timeout,
 )
 from braidlog.store.catalog import LogOptions
 from braidlog.types import Producer
 from braidlog.wire.features import needed
 from braidlog.wire.messages import Feature
-
-# No producer gets this far, so the primary must refuse it and say what comes next. The
-# core has no number for what would follow a greater one.
-_SEQUENCE_NEVER: Final = (1 << 62) - 3
 
 
 class LogAppender:
@@ -58,17 +62,22 @@ class LogAppender:
             lambda: cluster.routes.require(Feature.NULL_VALUES),
         )
         self._budget = ByteBudget(settings.outstanding_bytes_max)
-        self._turn = RoundRobin()
+        self._flush = Flush(self._loop)
+        self._round_robin = RoundRobin()
         self._appenders: dict[int, StreamAppender] = {}
         self._ended: LogError | None = None
-        self._keyless: StreamAppender | None = None
+        self.keyless: Line[Waiter] | None = None
         """Where records without a key go, until a batch is closed or routes change."""
+        self._keyed: tuple[Line[Waiter], ...] = ()
+        """Where those with one go, by the index of its stream, until routes change."""
+        self._running: tuple[int, ...] = ()
+        """The streams that took appends when `keyless` was chosen."""
         options = LogOptions.decode_or_default(cluster.routes.log(log).options)
         self._compression = options.compression
         cluster.listen(self._routes_changed)
 
     def _routes_changed(self) -> None:
-        self._keyless = None
+        self.keyless, self._keyed, self._running = None, (), ()
         for appender in self._appenders.values():
             appender.routes_changed()
 
@@ -76,7 +85,7 @@ class LogAppender:
         """Fail what is not settled, and what comes."""
         self._ended = error or ClosedError("the client is closed")
         self._cluster.unlisten(self._routes_changed)
-        self._keyless = None
+        self.keyless, self._keyed, self._running = None, (), ()
         for appender in self._appenders.values():
             appender.close(self._ended)
 
@@ -129,56 +138,50 @@ class LogAppender:
             running = tuple(sorted(self._cluster.streams_of(self._log)))
         if not running:
             raise NotReadyError("the log has no stream yet")
-        return self._turn.current(running)
+        return self._round_robin.current(running)
 
     def _appender_of(self, stream: int) -> StreamAppender:
         appender = self._appenders.get(stream)
         if appender is None:
-            core: StreamProducer[asyncio.Future[int]] = StreamProducer(
-                self._producer, _limits(self._settings)
-            )
             appender = self._appenders[stream] = StreamAppender(
                 self._cluster,
                 stream,
-                core,
+                self._producer,
                 self._codec,
                 self._compression,
                 self._budget,
+                self._flush,
                 self._closed_batch,
                 self.reached,
             )
         return appender
 
     def _closed_batch(self, stream: int) -> None:
-        self._turn.advance(stream)
-        self._keyless = None
+        running = self._running
+        if len(running) != 1:
+            self._round_robin.advance(stream)
+        if len(running) > 1:
+            self.keyless = self._appender_of(self._round_robin.current(running)).line
 
     def reached(self, end: int) -> None:
         """Take note that the log goes at least up to ``end``."""
-        self.end = max(self.end, end)
+        if end > self.end:
+            self.end = end
 
     # -- append ------------------------------------------------------------------
 
-    def submit(
-        self,
-        row: Row,
-        size: int,
-        producer: Producer | None,
-        sequence: int | None,
-    ) -> asyncio.Future[int]:
-        """Append one record if there is room.
+    def plain(self, value: object, key: object) -> Records | None:
+        """Append a record as `begin` does, if the core takes it by itself.
 
-        Raises:
-            NotReadyError: there is none; wait for what was submitted before.
+        None if it has to be checked, or its stream be chosen, or there is no room.
         """
-        begun = self.begin(row, size, producer, sequence, None)
-        if begun is None:
-            limit = self._settings.outstanding_bytes_max
-            raise NotReadyError(
-                f"{limit} bytes (outstanding_bytes_max) wait to be acknowledged, so "
-                "nothing more fits"
-            )
-        return begun[1].waiter
+        if key is None:
+            line = self.keyless
+            return None if line is None else line.append(value)
+        keyed = self._keyed
+        if not keyed or type(key) is not bytes:
+            return None
+        return keyed[stream_index(key, len(keyed))].append(value, key)
 
     def begin(
         self,
@@ -187,15 +190,32 @@ class LogAppender:
         producer: Producer | None,
         sequence: int | None,
         timeout: float | None,
-    ) -> tuple[StreamAppender, Records] | None:
+    ) -> Records | None:
         """Append one record of `size` bytes; None if there is no room for it.
 
-        Its waiter gets the position. Who waits no more withdraws it from the appender.
+        Its waiter gets the position. Who waits no more withdraws it.
         """
         deadline = self._deadline(timeout)
         if not self._budget.take_now(size):
             return None
         return self._begin(row, size, producer, sequence, deadline)
+
+    def withdraw(self, entry: Records) -> None:
+        """Take a record back that nobody waits for, if it was not sent."""
+        for appender in self._appenders.values():
+            if appender.withdraw(entry):
+                return
+
+    async def position(self, entry: Records) -> int:
+        """Return the position of the first record of an entry once it is durable.
+
+        Whoever is cancelled meanwhile withdraws it.
+        """
+        try:
+            return await entry.waiter
+        except asyncio.CancelledError:
+            self.withdraw(entry)
+            raise
 
     async def begin_later(
         self,
@@ -205,7 +225,7 @@ class LogAppender:
         sequence: int | None,
         timeout: float | None,  # noqa: ASYNC109
         stream: int | None = None,
-    ) -> tuple[StreamAppender, Records]:
+    ) -> Records:
         """Wait for room, then append as `begin` does; to a stream, if one is named."""
         deadline = self._deadline(timeout)
         await self._take_room(size, deadline)
@@ -219,7 +239,7 @@ class LogAppender:
         sequence: int | None,
         deadline: float,
         stream: int | None = None,
-    ) -> tuple[StreamAppender, Records]:
+    ) -> Records:
         value, key, timestamp, headers = row
         keys = None if key is None else (key,)
         records = Columns((value,), keys, timestamp, (headers,) if headers else None)
@@ -228,20 +248,25 @@ class LogAppender:
             if stream is not None:
                 appender = self._appender_of(stream)
             elif key is None and producer is None:
-                appender = self._keyless or self._turn_to_another()
+                appender = self._any_appender()
             else:
-                _check_producer(producer, sequence)
+                check_producer(producer, sequence)
                 appender = self._appender_of(self._stream_for(key, producer))
+                if not self._keyed and key is not None:
+                    streams = self._cluster.routes.key_streams(self._log)
+                    self._keyed = tuple(self._appender_of(s).line for s in streams)
             entry = self._entry(records, size, producer, sequence, deadline)
             appender.add(entry)
         except BaseException:
             self._budget.give(size)
             raise
-        return appender, entry
+        return entry
 
-    def _turn_to_another(self) -> StreamAppender:
-        self._keyless = self._appender_of(self._any_stream())
-        return self._keyless
+    def _any_appender(self) -> StreamAppender:
+        appender = self._appender_of(self._any_stream())
+        self._running = self._cluster.routes.running(self._log)
+        self.keyless = appender.line
+        return appender
 
     async def append_many(
         self,
@@ -253,7 +278,7 @@ class LogAppender:
         """Append records; see `AsyncClusterLog.append_many`."""
         self._cluster.check_open()
         deadline = self._deadline(timeout)
-        _check_producer(producer, sequence)
+        check_producer(producer, sequence)
         if not rows:
             end = max(
                 self.end,
@@ -283,9 +308,9 @@ class LogAppender:
             return None
         self._cluster.check_open()
         deadline = self._deadline(timeout)
-        _check_producer(producer, sequence)
+        check_producer(producer, sequence)
         piece = Piece.plain(*known)
-        stream = 0 if producer is not None else self._any_stream()
+        stream = 0 if producer is not None else self._any_appender().stream
         pieces = [(stream, piece)]
         return await self._append(len(values), pieces, producer, sequence, deadline)
 
@@ -361,16 +386,20 @@ class LogAppender:
             async with asyncio.timeout_at(deadline):
                 await self._budget.take(size)
         except TimeoutError as error:
-            limit = self._settings.outstanding_bytes_max
-            raise NotReadyError(
-                f"{limit} bytes (outstanding_bytes_max) wait to be acknowledged, so "
-                "nothing more fits"
-            ) from error
+            raise self.no_room() from error
         try:
             self._check_open()
         except BaseException:
             self._budget.give(size)
             raise
+
+    def no_room(self) -> NotReadyError:
+        """Return the error for what has no room."""
+        limit = self._settings.outstanding_bytes_max
+        return NotReadyError(
+            f"{limit} bytes (outstanding_bytes_max) wait to be acknowledged, so "
+            "nothing more fits"
+        )
 
     def _check_open(self) -> None:
         """Raise what ended the appends to this log, if anything did."""
@@ -387,7 +416,7 @@ class LogAppender:
         deadline: float,
     ) -> Records:
         if producer is not None or sequence is not None:
-            _check_producer(producer, sequence)
+            check_producer(producer, sequence)
         return Entry(
             self._loop.create_future(),
             records,
@@ -408,7 +437,7 @@ class LogAppender:
         self._cluster.check_open()
         self._cluster.routes.require(needed(batch.data))
         deadline, size = self._deadline(None), len(batch.data)
-        _check_producer(producer, sequence)
+        check_producer(producer, sequence)
         await self._take_room(size, deadline)
         waiter: asyncio.Future[int] = self._loop.create_future()
         entry = Entry(waiter, batch, batch.records, size, deadline, producer, sequence)
@@ -426,25 +455,14 @@ class LogAppender:
         asked with a sequence that it has to refuse.
         """
         row, size = self.rows.sized(b"", None, None, None)
-        sequence = _SEQUENCE_NEVER
+        sequence = SEQUENCE_NEVER
         try:
-            _, entry = await self.begin_later(
-                row, size, producer, sequence, None, stream
-            )
+            entry = await self.begin_later(row, size, producer, sequence, None, stream)
             await entry.waiter
         except SequenceGapError as error:
             return error.expected
-        msg = f"the primary did not refuse sequence {_SEQUENCE_NEVER} of {producer}"
+        msg = f"the primary did not refuse sequence {SEQUENCE_NEVER} of {producer}"
         raise LogError(msg)
-
-
-def _limits(settings: ClientSettings) -> ProducerLimits:
-    return ProducerLimits(
-        linger_s=settings.linger_s,
-        batch_bytes_max=settings.batch_bytes_max,
-        batch_records_max=settings.batch_records_max,
-        in_flight_max=settings.in_flight_max,
-    )
 
 
 def _tell_of_the_others(
@@ -469,14 +487,3 @@ def _tell_of_the_others(
         error.add_note(f"{stored} of {count} records are stored")
     if (stored or open_) and error.outcome == "not_stored":
         error.outcome = "unknown"
-
-
-def _check_producer(producer: Any, sequence: int | None) -> None:
-    if producer is None and sequence is None:
-        return
-    if producer is None:
-        raise InvalidArgumentError("sequence= needs producer= as well")
-    checked_producer(producer)
-    if sequence is None or not 0 < checked_int(sequence, "sequence") <= _SEQUENCE_NEVER:
-        msg = f"producer= needs sequence=, a number from 1 on, got {sequence!r}"
-        raise InvalidArgumentError(msg)

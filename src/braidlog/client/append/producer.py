@@ -29,14 +29,11 @@ that may have been stored never gets another sequence.
 from __future__ import annotations
 
 import copy
-from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, TypeAlias, TypeVar
 
-from msgspec import Struct
-
-from braidlog.client.batches import Columns, Encoded
+from braidlog._native import Entry, Line
 from braidlog.client.retry import Verdict, is_unknown, verdict_of
 from braidlog.errors import (
     LogError,
@@ -60,24 +57,6 @@ class ProducerLimits:
     in_flight_max: int = 4
 
 
-class Entry(Struct, Generic[T], eq=False):
-    """Records that are appended together; they are never in different batches."""
-
-    waiter: T
-    """Whoever waits for the positions; the core does not look at it."""
-    records: Columns | Encoded
-    count: int
-    """How many records it has."""
-    size: int
-    """Bytes it is counted with."""
-    deadline: float
-    producer: Producer | None = None
-    sequence: int = 0
-    """Of the first record, if the caller brings a producer."""
-    expired: bool = False
-    """Whether nobody waits any more."""
-
-
 @dataclass(slots=True, eq=False)
 class Outgoing(Generic[T]):
     """A closed batch that is not settled."""
@@ -95,7 +74,7 @@ class Outgoing(Generic[T]):
     """Whether an attempt that ended may have stored it."""
 
 
-Failure = tuple[Entry[T], LogError]
+Failure: TypeAlias = "tuple[Entry[T], LogError]"
 
 
 class StreamProducer(Generic[T]):
@@ -107,10 +86,8 @@ class StreamProducer(Generic[T]):
         self.last_error: LogError | None = None
         self._limits = limits
         self._next = 1
-        self._waiting: deque[Entry[T]] = deque()
-        self._waiting_bytes = 0
-        self._waiting_records = 0
-        self._oldest = 0.0
+        self.waiting: Line[T] = Line(limits.batch_bytes_max, limits.batch_records_max)
+        """What is not part of a batch yet; it takes more by itself."""
         self._unsettled: list[Outgoing[T]] = []
         # What is behind a hole, and whether the hole may have been stored.
         self._behind: list[Outgoing[T]] | None = None
@@ -121,7 +98,7 @@ class StreamProducer(Generic[T]):
     @property
     def idle(self) -> bool:
         """Whether there is nothing left to do."""
-        return not (self._waiting or self._unsettled or self._behind)
+        return not (self.waiting or self._unsettled or self._behind)
 
     @property
     def under_way(self) -> int:
@@ -135,11 +112,7 @@ class StreamProducer(Generic[T]):
 
     def add(self, entry: Entry[T], now: float) -> None:
         """Put records at the end of the line."""
-        if not self._waiting:
-            self._oldest = now
-        self._waiting.append(entry)
-        self._waiting_bytes += entry.size
-        self._waiting_records += entry.count
+        self.waiting.add(entry, now)
 
     def withdraw(self, entry: Entry[T]) -> bool:
         """Take records back; False if they may be stored already.
@@ -148,11 +121,12 @@ class StreamProducer(Generic[T]):
         them to be stored first.
         """
         entry.expired = True
-        if entry not in self._waiting:
-            return False
-        self._waiting.remove(entry)
-        self._forget(entry)
-        return True
+        return self.waiting.remove(entry)
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether `failed` has something to tell."""
+        return bool(self._failed)
 
     def failed(self) -> list[Failure[T]]:
         """Return what failed for good since the last call."""
@@ -164,12 +138,9 @@ class StreamProducer(Generic[T]):
 
         What was never sent is not in the log and never will be.
         """
-        late = [entry for entry in self._waiting if entry.deadline <= now]
+        late = self.waiting.expire(now)
         for entry in late:
             entry.expired = True
-            self._forget(entry)
-        if late:
-            self._waiting = deque(each for each in self._waiting if not each.expired)
         sent = [
             entry
             for batch in self._closed()
@@ -182,14 +153,11 @@ class StreamProducer(Generic[T]):
 
     def deadline(self) -> float | None:
         """Return when `expire` is due next."""
-        times = [entry.deadline for entry in self._waiting if not entry.expired]
+        first = self.waiting.deadline
+        times = [] if first is None else [first]
         for batch in self._closed():
             times += [entry.deadline for entry in batch.entries if not entry.expired]
         return min(times, default=None)
-
-    def _forget(self, entry: Entry[T]) -> None:
-        self._waiting_bytes -= entry.size
-        self._waiting_records -= entry.count
 
     # -- out ---------------------------------------------------------------------
 
@@ -199,73 +167,48 @@ class StreamProducer(Generic[T]):
             if self.under_way:
                 return None
             self._recovering = False
-        self._close_hole()
-        batch = next((b for b in self._unsettled if not b.flying), None)
-        if batch is None and self._behind is None and self._may_close(now):
-            batch = self._close()
-            self._unsettled.append(batch)
-        if batch is not None:
-            batch.flying = True
+        if self._behind is not None:
+            self._close_hole()
+        for batch in self._unsettled:
+            if not batch.flying:
+                batch.flying = True
+                return batch
+        waiting, under_way = self.waiting, len(self._unsettled)
+        if not waiting or self._behind is not None:
+            return None
+        if under_way:
+            may_close = waiting.full and under_way < self._limits.in_flight_max
+        else:
+            lingered = now >= waiting.oldest + self._limits.linger_s
+            may_close = lingered or waiting.full
+        if not may_close:
+            return None
+        batch = self._close()
+        batch.flying = True
+        self._unsettled.append(batch)
         return batch
 
     def due(self) -> float | None:
         """Return when the batch that gathers has lingered; None if it need not wait."""
-        if not self._waiting or self._unsettled or self._behind:
+        if self._unsettled or self._behind or not self.waiting:
             return None
-        return self._oldest + self._limits.linger_s
-
-    def _may_close(self, now: float) -> bool:
-        if not self._waiting:
-            return False
-        limits = self._limits
-        full = (
-            self._waiting_bytes >= limits.batch_bytes_max
-            or self._waiting_records >= limits.batch_records_max
-            or self._waiting[0].producer is not None
-        )
-        if not self._unsettled:
-            return full or now >= self._oldest + limits.linger_s
-        return full and len(self._unsettled) < limits.in_flight_max
+        return self.waiting.oldest + self._limits.linger_s
 
     def _close(self) -> Outgoing[T]:
-        entries, size, count = self._next_batch()
+        entries, count = self.waiting.close()
         head = entries[0]
-        if len(entries) == len(self._waiting):
-            self._waiting.clear()
-        else:
-            for _ in entries:
-                self._waiting.popleft()
-        self._waiting_bytes -= size
-        self._waiting_records -= count
         if head.producer is not None:
             return Outgoing(entries, head.producer, head.sequence, count, own=False)
         sequence = self._next
         self._next += count
         return Outgoing(entries, self.producer, sequence, count, own=True)
 
-    def _next_batch(self) -> tuple[list[Entry[T]], int, int]:
-        """Return what goes together next, with its bytes and records."""
-        bytes_max = self._limits.batch_bytes_max
-        records_max = self._limits.batch_records_max
-        entries: list[Entry[T]] = []
-        size = count = 0
-        for entry in self._waiting:
-            larger, more = size + entry.size, count + entry.count
-            brought = entry.producer is not None
-            if entries and (brought or larger > bytes_max or more > records_max):
-                break
-            entries.append(entry)
-            size, count = larger, more
-            if brought:
-                break
-        return entries, size, count
-
     # -- answers -----------------------------------------------------------------
 
     def settle(self, batch: Outgoing[T], count: int) -> list[Entry[T]]:
         """Take note that a batch is stored; return what it held."""
-        behind_hole = batch in (self._behind or [])
-        if behind_hole and batch.own and not self._hole_unknown:
+        behind = self._behind
+        if behind and batch in behind and batch.own and not self._hole_unknown:
             msg = f"sequence {batch.sequence} was stored behind one that was not"
             raise RemoteProtocolError(msg)
         if count != batch.count:
@@ -307,9 +250,8 @@ class StreamProducer(Generic[T]):
             batch.unknown = batch.unknown or batch.flying
             batch.flying = False
         self._tell(batches, error)
-        self._failed += [(entry, copy.copy(error)) for entry in self._waiting]
-        self._waiting.clear()
-        self._waiting_bytes = self._waiting_records = 0
+        waiting = self.waiting.clear()
+        self._failed += [(entry, copy.copy(error)) for entry in waiting]
         self._unsettled = []
         self._behind = None
 

@@ -11,7 +11,9 @@ from braidlog.errors import InvalidArgumentError, TooLargeError
 from braidlog.store.arguments import (
     TimestampLike,
     checked_bytes,
+    checked_int,
     checked_key,
+    checked_producer,
     checked_time,
     checked_times,
     checked_value,
@@ -25,6 +27,10 @@ if TYPE_CHECKING:
 
 Row: TypeAlias = tuple[bytes | None, bytes | None, int, Headers]
 """Value, key, timestamp and headers."""
+
+# No producer gets this far, so the primary must refuse it and say what comes next. The
+# core has no number for what would follow a greater one.
+SEQUENCE_NEVER: Final = (1 << 62) - 3
 
 # Bytes that a record is counted with beyond its key, value and headers.
 _RECORD_COST: Final = 64
@@ -41,6 +47,18 @@ def size_of(row: Row) -> int:
     if headers:
         size += sum(len(name) + len(data or b"") for name, data in headers)
     return size
+
+
+def check_producer(producer: Any, sequence: int | None) -> None:
+    """Check the producer and the sequence that a caller brings: both or neither."""
+    if producer is None and sequence is None:
+        return
+    if producer is None:
+        raise InvalidArgumentError("sequence= needs producer= as well")
+    checked_producer(producer)
+    if sequence is None or not 0 < checked_int(sequence, "sequence") <= SEQUENCE_NEVER:
+        msg = f"producer= needs sequence=, a number from 1 on, got {sequence!r}"
+        raise InvalidArgumentError(msg)
 
 
 class Rows:

@@ -9,14 +9,18 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import TypeAlias
 
+from braidlog._native import Entry, Line, settle
 from braidlog.client.append.byte_budget import ByteBudget
-from braidlog.client.append.producer import Entry, Outgoing, StreamProducer
+from braidlog.client.append.flush import Flush
+from braidlog.client.append.producer import Outgoing, ProducerLimits, StreamProducer
 from braidlog.client.batches import BatchCodec, Encoded
 from braidlog.client.connection.cluster import Cluster
-from braidlog.client.connection.link import Answer, Link
+from braidlog.client.connection.link import Link
 from braidlog.client.retry import Verdict, verdict_of
+from braidlog.client.settings import ClientSettings
 from braidlog.errors import (
     ClosedError,
     ConnectionLostError,
@@ -26,11 +30,30 @@ from braidlog.errors import (
     NotReadyError,
     RemoteProtocolError,
 )
-from braidlog.types import Compression
-from braidlog.wire.messages import Append, Appended
+from braidlog.types import Compression, Producer
+from braidlog.wire.messages import Append, Appended, Message
 
 Waiter: TypeAlias = "asyncio.Future[int]"
-Records: TypeAlias = Entry[Waiter]
+Records: TypeAlias = "Entry[Waiter]"
+
+
+class _Attempt:
+    """A batch that was sent, until it is answered or given up."""
+
+    __slots__ = ("appender", "batch", "gone")
+
+    def __init__(self, appender: StreamAppender, batch: Outgoing[Waiter]) -> None:
+        self.appender = appender
+        self.batch = batch
+        self.gone = False
+
+    def answered(self, message: Message, payload: memoryview) -> None:
+        if not self.gone:
+            self.appender.ended(self, message)
+
+    def failed(self, error: LogError) -> None:
+        if not self.gone:
+            self.appender.ended(self, error)
 
 
 class StreamAppender:
@@ -40,20 +63,21 @@ class StreamAppender:
         self,
         cluster: Cluster,
         stream: int,
-        producer: StreamProducer[Waiter],
+        producer: Producer,
         codec: BatchCodec,
         compression: Compression,
         budget: ByteBudget,
+        flush: Flush,
         closed_batch: Callable[[int], None],
         appended: Callable[[int], None],
     ) -> None:
         """Begin without a connection."""
         self.stream = stream
         self._cluster = cluster
-        self._core = producer
         self._codec = codec
         self._compression = compression
         self._budget = budget
+        self._flush = flush
         self._closed_batch = closed_batch
         self._appended = appended
         self._loop = asyncio.get_running_loop()
@@ -66,22 +90,32 @@ class StreamAppender:
         # The routes have to be newer than this before they are believed again.
         self._doubted = -1
         self._reaching: asyncio.Task[None] | None = None
-        self._under_way: dict[asyncio.Future[Answer], Outgoing[Waiter]] = {}
-        self._pumping = False
+        self._under_way: list[_Attempt] = []
+        """In the order in which they were sent."""
         self._due: asyncio.TimerHandle | None = None
         self._expiry: asyncio.TimerHandle | None = None
-        self._expires = math.inf
         self._stuck: asyncio.TimerHandle | None = None
+        settings = cluster.settings
+        self._core: StreamProducer[Waiter] = StreamProducer(producer, _limits(settings))
+        self._lingers = settings.linger_s > 0
+        self.line: Line[Waiter] = self._core.waiting
+        """Takes plain records by itself."""
+        self.line.serve(
+            budget=budget.core,
+            clock=settings.clock,
+            time=self._loop.time,
+            waiter=self._loop.create_future,
+            record_bytes_max=settings.record_bytes_max,
+            timeout_s=settings.timeout_s,
+            schedule=partial(flush.add, self),
+            expire_at=self._arm_expiry,
+        )
 
     # -- in ----------------------------------------------------------------------
 
     def add(self, entry: Records) -> None:
         """Append records behind those before; ``entry.waiter`` gets the first GLSN."""
-        self._core.add(entry, self._loop.time())
-        if entry.deadline < self._expires:
-            self._arm_expiry(entry.deadline)
-        if not self._pumping:
-            self.schedule()
+        self.line.add(entry, self._loop.time())
 
     def withdraw(self, entry: Records) -> bool:
         """Nobody waits for these records any more; False if they may be stored."""
@@ -92,9 +126,8 @@ class StreamAppender:
 
     def schedule(self) -> None:
         """Send what there is to send, once what runs now has appended all it wants."""
-        if not self._pumping:
-            self._pumping = True
-            self._loop.call_soon(self._pump)
+        if not self.line.scheduled:
+            self._flush.add(self)
 
     def routes_changed(self) -> None:
         """Go to the new primary, if there is one."""
@@ -124,81 +157,74 @@ class StreamAppender:
 
     # -- out ---------------------------------------------------------------------
 
-    def _pump(self) -> None:
-        self._pumping = False
-        if self._cluster.closed or self._core.idle:
-            return
+    def pump(self) -> Link | None:
+        """Send what there is to send; return the link that has to be flushed."""
+        self.line.scheduled = False
+        if self._cluster.closed:
+            return None
         if self._link is None or self._link.closed:
-            self._reach()
-            return
+            if not self._core.idle:
+                self._reach()
+            return None
         now = self._loop.time()
+        last = None
         # A batch that cannot be sent takes the connection away.
         while (link := self._link) is not None:
             if (batch := self._core.take(now)) is None:
                 break
             self._send(link, batch)
-        self._tell()
-        self._arm_linger(now)
+            last = link
+        if self._core.has_failed:
+            self._tell()
+        if self._lingers and self._due is None:
+            self._arm_linger(now)
+        return last
 
     def _send(self, link: Link, batch: Outgoing[Waiter]) -> None:
+        attempt = _Attempt(self, batch)
         try:
             if batch.data is None:
                 batch.data = self._encode(batch)
                 if batch.own:
                     self._closed_batch(self.stream)
             append = Append(self.stream, self._epoch, batch.unknown)
-            answer = link.request(append, batch.data)
+            link.send(append, batch.data, attempt)
         except LogError as error:
             self._failed(batch, error)
             return
-        self._under_way[answer] = batch
-        answer.add_done_callback(self._answered)
+        self._under_way.append(attempt)
         if self._stuck is None:
-            self._arm_stuck(answer)
+            self._arm_stuck(attempt)
 
     def _encode(self, batch: Outgoing[Waiter]) -> bytes:
-        pieces = []
-        for entry in batch.entries:
-            if isinstance(entry.records, Encoded):
-                return entry.records.data  # Of a producer of its own, so it is alone.
-            pieces.append(entry.records)
+        if not batch.own:
+            records = batch.entries[0].records
+            if isinstance(records, Encoded):
+                return records.data
         return self._codec.encode(
-            pieces, batch.producer, batch.sequence, self._compression
+            batch.entries, batch.producer, batch.sequence, self._compression
         )
 
-    def _answered(self, answer: asyncio.Future[Answer]) -> None:
-        batch = self._under_way.pop(answer, None)
-        if batch is None:
-            # It was given up; its batch is sent again.
-            if not answer.cancelled():
-                answer.exception()
+    def ended(self, attempt: _Attempt, answer: Message | LogError) -> None:
+        """Take what an attempt came to."""
+        self._under_way.remove(attempt)
+        batch = attempt.batch
+        if not isinstance(answer, Appended):
+            self._failed(batch, _error_of(answer))
             return
         try:
-            message, _ = answer.result()
-            if not isinstance(message, Appended):
-                msg = f"{type(message).__name__} is no answer to Append"
-                raise RemoteProtocolError(msg)
-            self._settled(batch, message)
-        except asyncio.CancelledError:
-            self._failed(batch, ConnectionLostError("the connection was closed"))
-        except NotFoundError as error:
-            # The replica may have moved; whether the log is gone the routes say.
-            self._failed(batch, NotReadyError(error.message))
-        except LogError as error:
+            entries = self._core.settle(batch, answer.count)
+        except RemoteProtocolError as error:
             self._failed(batch, error)
-        self.schedule()
-
-    def _settled(self, batch: Outgoing[Waiter], appended: Appended) -> None:
-        glsn = appended.glsn
-        give = self._budget.give
-        for entry in self._core.settle(batch, appended.count):
-            give(entry.size)
-            waiter = entry.waiter
-            if not waiter.done():
-                waiter.set_result(glsn)
-            glsn += entry.count
+            return
+        budget = self._budget
+        settle(entries, answer.glsn, budget.core)
+        if budget.core.shut:
+            budget.serve()
         self._backoff.reset()
-        self._appended(glsn)
+        self._appended(answer.glsn + answer.count)
+        if not self.line.scheduled:
+            self._flush.add(self)
 
     def _failed(self, batch: Outgoing[Waiter], error: LogError) -> None:
         if self._cluster.closed and isinstance(error, ConnectionLostError):
@@ -286,31 +312,31 @@ class StreamAppender:
         self._tried = max(self._tried, epoch)
 
     def _forget_attempts(self) -> None:
-        under_way, self._under_way = self._under_way, {}
-        for answer in under_way:
-            answer.cancel()
+        under_way, self._under_way = self._under_way, []
+        for attempt in under_way:
+            attempt.gone = True
         self._core.abandon()
 
     # -- time --------------------------------------------------------------------
 
     def _arm_linger(self, now: float) -> None:
         due = self._core.due()
-        if due is None or due <= now or self._due is not None:
+        if due is None or due <= now:
             return
         self._due = self._loop.call_at(due, self._lingered)
 
     def _lingered(self) -> None:
         self._due = None
-        self._pump()
+        self.schedule()
 
     def _arm_expiry(self, when: float) -> None:
         if self._expiry is not None:
             self._expiry.cancel()
         self._expiry = self._loop.call_at(when, self._expire)
-        self._expires = when
+        self.line.expires = when
 
     def _expire(self) -> None:
-        self._expiry, self._expires = None, math.inf
+        self._expiry, self.line.expires = None, math.inf
         last = self._core.last_error
         for entry, never in self._core.expire(self._loop.time()):
             if never:
@@ -325,13 +351,13 @@ class StreamAppender:
         if (deadline := self._core.deadline()) is not None:
             self._arm_expiry(deadline)
 
-    def _arm_stuck(self, answer: asyncio.Future[Answer]) -> None:
+    def _arm_stuck(self, attempt: _Attempt) -> None:
         within = self._cluster.settings.attempt_timeout_s
-        self._stuck = self._loop.call_later(within, self._look_if_stuck, answer)
+        self._stuck = self._loop.call_later(within, self._look_if_stuck, attempt)
 
-    def _look_if_stuck(self, answer: asyncio.Future[Answer]) -> None:
+    def _look_if_stuck(self, attempt: _Attempt) -> None:
         self._stuck = None
-        if answer in self._under_way:
+        if attempt in self._under_way:
             msg = f"node {self._node} did not answer an append to stream {self.stream}"
             self._core.last_error = DeadlineError(msg)
             self._forget_attempts()
@@ -339,5 +365,22 @@ class StreamAppender:
             self._link = None
             self.schedule()
         elif self._under_way:
-            # Futures are kept in the order in which they were sent.
-            self._arm_stuck(next(iter(self._under_way)))
+            self._arm_stuck(self._under_way[0])
+
+
+def _limits(settings: ClientSettings) -> ProducerLimits:
+    return ProducerLimits(
+        linger_s=settings.linger_s,
+        batch_bytes_max=settings.batch_bytes_max,
+        batch_records_max=settings.batch_records_max,
+        in_flight_max=settings.in_flight_max,
+    )
+
+
+def _error_of(answer: Message | LogError) -> LogError:
+    if isinstance(answer, NotFoundError):
+        # The replica may have moved; whether the log is gone the routes say.
+        return NotReadyError(answer.message)
+    if isinstance(answer, LogError):
+        return answer
+    return RemoteProtocolError(f"{type(answer).__name__} is no answer to Append")

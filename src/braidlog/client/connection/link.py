@@ -6,10 +6,25 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Protocol, TypeAlias
 
+from braidlog.errors import LogError
 from braidlog.wire.messages import Message
 
 Answer: TypeAlias = tuple[Message, memoryview]
 """The message of an answer and its payload."""
+
+
+class Taker(Protocol):
+    """Takes the answer to a request when it comes; it must not use the link then."""
+
+    @property
+    def gone(self) -> bool:
+        """Whether nobody wants the answer any more."""
+
+    def answered(self, message: Message, payload: memoryview) -> None:
+        """Take the answer of the node."""
+
+    def failed(self, error: LogError) -> None:
+        """Take the error of the node, or `ConnectionLostError`."""
 
 
 class Link(Protocol):
@@ -25,6 +40,16 @@ class Link(Protocol):
         The future fails with the error of the node, or with `ConnectionLostError`.
         Cancelling it forgets the answer; the request may be executed all the same.
         """
+
+    def send(self, message: Message, payload: bytes, taker: Taker) -> None:
+        """Send a request as `request` does, at the next `flush`.
+
+        Raises:
+            LogError: it cannot be sent; then the taker is told nothing.
+        """
+
+    def flush(self) -> None:
+        """Write what was sent."""
 
     async def close(self) -> None:
         """Close the connection; what is under way fails. Idempotent."""

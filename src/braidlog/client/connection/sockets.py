@@ -7,9 +7,9 @@ import contextlib
 import socket
 import ssl
 from collections import deque
-from typing import Final, cast
+from typing import Any, Final, cast
 
-from braidlog.client.connection.link import Answer, Connector, Link
+from braidlog.client.connection.link import Answer, Connector, Link, Taker
 from braidlog.client.connection.probe import NO_TLS, check_listener
 from braidlog.errors import (
     ConnectionLostError,
@@ -38,6 +38,22 @@ _RECEIVE_BYTES_MAX: Final = 256 << 10
 """What one read takes at most."""
 
 
+class _Waiting(asyncio.Future[Answer]):
+    """Somebody who waits for an answer."""
+
+    @property
+    def gone(self) -> bool:
+        return self.done()
+
+    def answered(self, message: Message, payload: memoryview) -> None:
+        if not self.done():
+            self.set_result((message, payload))
+
+    def failed(self, error: LogError) -> None:
+        if not self.done():
+            self.set_exception(error)
+
+
 class SocketLink(asyncio.BufferedProtocol):
     """One connection. Requests for which the window has no room wait in their order.
 
@@ -50,8 +66,8 @@ class SocketLink(asyncio.BufferedProtocol):
         self._address = address
         self._rules = ClientConnection(hello)
         self._transport: asyncio.Transport | None = None
-        self._answers: dict[int, asyncio.Future[Answer]] = {}
-        self._line: deque[tuple[Message, bytes, asyncio.Future[Answer]]] = deque()
+        self._takers: dict[int, Taker] = {}
+        self._line: deque[tuple[Message, bytes, Taker]] = deque()
         self._ready: asyncio.Future[None] = loop.create_future()
         self._lost: asyncio.Future[None] = loop.create_future()
         self._writing = False
@@ -92,35 +108,35 @@ class SocketLink(asyncio.BufferedProtocol):
 
     def request(self, message: Message, payload: bytes = b"") -> asyncio.Future[Answer]:
         """Send a request behind all earlier ones; the future gives its answer."""
-        if self.closed:
-            raise self._broken("was closed by this client")
-        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        if self._line or not self._send(message, payload, answer):
-            self._line.append((message, payload, answer))
-        return answer
-
-    def _send(
-        self, message: Message, payload: bytes, answer: asyncio.Future[Answer]
-    ) -> bool:
-        number = self._rules.request(message, (payload,) if payload else ())
-        if number is None:
-            return False
-        self._answers[number] = answer
-        self._write_soon()
-        return True
-
-    def _write_soon(self) -> None:
+        loop = asyncio.get_running_loop()
+        waiting = _Waiting(loop=loop)
+        self.send(message, payload, waiting)
         # Requests of one turn of the loop leave in one write.
         if not self._writing:
             self._writing = True
-            asyncio.get_running_loop().call_soon(self._write)
+            loop.call_soon(self._write_late)
+        return waiting
 
-    def _write(self) -> None:
+    def send(self, message: Message, payload: bytes, taker: Taker) -> None:
+        """Send a request behind all earlier ones at the next `flush`."""
+        if self._closed or self._rules.closed:
+            raise self._broken("was closed by this client")
+        number = None if self._line else self._rules.request(message, (payload,))
+        if number is None:
+            self._line.append((message, payload, taker))
+        else:
+            self._takers[number] = taker
+
+    def _write_late(self) -> None:
         self._writing = False
-        out = self._rules.outgoing()
+        self.flush()
+
+    def flush(self) -> None:
+        """Write what was sent."""
+        # All of them are buffers, for which asyncio has no type of its own.
+        out: Any = self._rules.outgoing()
         if out and self._transport is not None and not self._transport.is_closing():
-            # All of them are buffers, for which asyncio has no type of its own.
-            self._transport.writelines([memoryview(part) for part in out])
+            self._transport.writelines(out)
 
     # -- asyncio.BufferedProtocol ------------------------------------------------
 
@@ -128,7 +144,7 @@ class SocketLink(asyncio.BufferedProtocol):
         """Send the `Hello`."""
         # The transports of other loops do not inherit from that class.
         self._transport = cast("asyncio.Transport", transport)
-        self._write()
+        self.flush()
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002, RUF100
         """Return where the next bytes go."""
@@ -140,13 +156,19 @@ class SocketLink(asyncio.BufferedProtocol):
         try:
             events = [] if self._rules.closed else self._rules.receive(data)
         except RemoteProtocolError as error:
-            self._write()
+            self.flush()
             self._end(error)
             return
         for event in events:
-            self._take(event)
-        self._serve_line()
-        self._write()
+            if type(event) is Answered:
+                # Nearly all are, and each call of a function costs what this does.
+                self._takers.pop(event.request).answered(event.message, event.payload)
+            else:
+                self._take(event)
+        if self._line:
+            self._serve_line()
+        if self._rules.core.queued_bytes:
+            self.flush()
         if self._rules.closed:
             self._end(self._broken("was closed by the node"))
 
@@ -162,14 +184,8 @@ class SocketLink(asyncio.BufferedProtocol):
 
     def _take(self, event: Event) -> None:
         match event:
-            case Answered(request, message, payload):
-                answer = self._answers.pop(request)
-                if not answer.done():
-                    answer.set_result((message, payload))
             case FailedRequest(request, error):
-                answer = self._answers.pop(request)
-                if not answer.done():
-                    answer.set_exception(error)
+                self._takers.pop(request).failed(error)
             case Connected():
                 self._ready.set_result(None)
             case Refused(error):
@@ -181,13 +197,15 @@ class SocketLink(asyncio.BufferedProtocol):
 
     def _serve_line(self) -> None:
         while self._line and not self.closed:
-            message, payload, answer = self._line[0]
-            if not answer.done():
+            message, payload, taker = self._line[0]
+            if not taker.gone:
                 try:
-                    if not self._send(message, payload, answer):
+                    number = self._rules.request(message, (payload,))
+                    if number is None:
                         return
+                    self._takers[number] = taker
                 except LogError as error:
-                    answer.set_exception(error)
+                    taker.failed(error)
             self._line.popleft()
 
     def _broken(self, what: str) -> ConnectionLostError:
@@ -201,12 +219,11 @@ class SocketLink(asyncio.BufferedProtocol):
             self._ready.set_exception(error)
             # `ready` may have been cancelled, then nobody asks.
             self._ready.exception()
-        waiting = [*self._answers.values(), *(answer for _, _, answer in self._line)]
-        self._answers.clear()
+        waiting = [*self._takers.values(), *(taker for _, _, taker in self._line)]
+        self._takers.clear()
         self._line.clear()
-        for answer in waiting:
-            if not answer.done():
-                answer.set_exception(self._broken(f"ended: {error.message}"))
+        for taker in waiting:
+            taker.failed(self._broken(f"ended: {error.message}"))
         if self._transport is not None:
             self._transport.close()
 
@@ -214,7 +231,7 @@ class SocketLink(asyncio.BufferedProtocol):
         """Say goodbye and close; what is under way fails. Idempotent."""
         if not self.closed:
             self._rules.goodbye()
-            self._write()
+            self.flush()
         self._end(self._broken("was closed by this client"))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_GOODBYE_S):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from braidlog import _native
-from braidlog.client.append.log_appender import _SEQUENCE_NEVER
+from braidlog.client.append.rows import SEQUENCE_NEVER
 from braidlog.client.batches import Columns, NativeCodec
 from braidlog.errors import SequenceGapError
 from braidlog.node.replication.replica_store import ReplicaStore
@@ -18,7 +18,7 @@ def test_the_sequence_that_is_never_reached_is_refused_as_a_gap() -> None:
     stream = ReplicaStore.create(store, 1)
     stream.enter(1)
     record = Columns([b""], None, 0, None)
-    batch = NativeCodec().encode([record], Producer(5), _SEQUENCE_NEVER, "none")
+    batch = NativeCodec().encode([record], Producer(5), SEQUENCE_NEVER, "none")
     with pytest.raises(SequenceGapError) as caught:
         stream.append(1, [batch])
     assert caught.value.expected == 1

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from braidlog.client.append.producer import Entry, ProducerLimits, StreamProducer
+from braidlog._native import Entry
+from braidlog.client.append.producer import ProducerLimits, StreamProducer
 from braidlog.client.batches import Columns
 from braidlog.errors import (
     ConnectionLostError,
