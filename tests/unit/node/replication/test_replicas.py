@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from types import SimpleNamespace
 from typing import Any
 
@@ -195,3 +197,25 @@ def test_a_repeat_of_several_appends_is_refused_and_ends_nothing(
     [report] = replicas.reports()
     assert report.state == ReplicaState.RUNNING
     store.close()
+
+
+def test_replicas_with_appends_that_wait_are_let_go() -> None:
+    """The core holds requests, whose sessions hold the node, which holds the core."""
+    store = NodeStore("/n", entropy=1, disk=_native.MemoryDisk())
+    peers: Any = None
+    replicas = Replicas(1, store, peers, Limits(), lambda: None)
+    given = msgspec.structs.replace(config(), replicas=(1,))
+    replicas.configure(Configure(1, (given,)))
+    for _ in range(3):
+        replicas.flush(0.0)
+        replicas.synced(store.sync())
+    session: Any = _Session()
+    session.of = replicas
+    batch = _native.encode_batch([b"x"], timestamps=0)
+    replicas.append(Append(given.stream, 0), [Request(session, 1)], [batch])
+    assert replicas.unanswered() == 1
+    gone = weakref.ref(session)
+    store.close()
+    del replicas, session
+    gc.collect()
+    assert gone() is None
