@@ -222,6 +222,6 @@ PLANTED: Mapping[str, Planted] = {
     "fencing ignored": Planted(fencing_ignored, _CALM, (2,)),
     "outcomes differ between hosts": Planted(executes_as_it_is_grouped, _KILLS, ()),
     "record lost by a reader": Planted(skips_a_record, _CALM, (1,)),
-    "state not durable": Planted(unsynced_databases, _BLACKOUTS, (4, 3)),
+    "state not durable": Planted(unsynced_databases, _BLACKOUTS, (10, 32)),
     "watermark rule off": Planted(watermark_rule_off, _FENCES, (7, 10)),
 }
