@@ -27,8 +27,8 @@ __all__ = ["BalanceScenario"]
 _TABLES: Final = 5
 """Beside the one that is read."""
 _REPAIR_MS: Final = 900
-"""Longer than a node is away that is started again, or the witness would take it for one
-that the leader should have waited for."""
+"""Longer than a node is away that is started again, or the witness would take it for
+one that the leader should have waited for."""
 
 
 class BalanceScenario(TableScenario):

@@ -98,9 +98,7 @@ def test_only_some_cores_know_the_native_module() -> None:
     names = {path.relative_to(ROOT).as_posix() for path in users}
     assert names == {
         "logstream/core.py",
-        "logstream/replica.py",
         "metarepo/leader/collector.py",
         "raft/log.py",
         "wire/connection.py",
-        "wire/server.py",
     }

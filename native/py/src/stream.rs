@@ -29,6 +29,9 @@ const RUNNING: u8 = 2;
 /// An answer to an append: request, LLSN, GLSN, records, version.
 type Answer = (u32, u64, u64, u64, u64);
 
+/// Who waited, and where the batch is: LLSN, GLSN, records.
+type Released = (Py<PyAny>, u64, u64, u64);
+
 /// A report: stream, epoch, version, committed, end, state.
 type Report = (u64, u64, u64, u64, u64, u8);
 
@@ -266,7 +269,7 @@ impl Stream {
         llsn: u64,
         glsn: u64,
         length: u64,
-    ) -> PyResult<Vec<(Py<PyAny>, u64, u64, u64)>> {
+    ) -> PyResult<Vec<Released>> {
         let placed = kept(py, self.core.release(&run_of(llsn, glsn, length)))?;
         if !placed.is_empty() {
             self.probe_at = self.now + self.probe_interval;

@@ -36,7 +36,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from braidlog._native import Stream
 from braidlog.errors import (
     CorruptionError,
     NotReadyError,
@@ -100,7 +99,7 @@ class Replica:
             self._core.state = ReplicaState.INVALID
 
     @property
-    def core(self) -> Stream:
+    def core(self) -> Core:
         """Return what a lane drives while nothing but appends happens."""
         return self._core
 

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from braidlog._native import REQUEST_COST_MIN, Conn
+from braidlog._native import REQUEST_COST_MIN, Conn, Lane
 from braidlog.errors import LocalProtocolError, RemoteProtocolError, TooLargeError
 from braidlog.wire import codec, messages
 from braidlog.wire.events import Answered, Appends, Event, Ponged, Received, Taken
@@ -52,6 +52,7 @@ __all__ = [
     "WINDOW_BYTES",
     "Connection",
     "Frame",
+    "Lane",
     "State",
     "cost",
 ]

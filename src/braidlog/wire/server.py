@@ -41,6 +41,7 @@ from braidlog.wire.connection import (
     WINDOW_BYTES,
     Connection,
     Frame,
+    Lane,
     State,
     cost,
 )
@@ -60,7 +61,6 @@ from braidlog.wire.roles import NEEDED, Role, check_role
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-    from braidlog._native import Lane
 
 __all__ = [
     "AppendRow",

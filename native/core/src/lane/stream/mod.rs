@@ -354,22 +354,19 @@ impl<R> Stream<R> {
         if cut.version <= context.version {
             return Some(Taken::Known);
         }
-        let run = match cut.runs.iter().find(|run| run.stream == self.number) {
-            Some(run) => {
-                let end = run.llsn.checked_add(run.length)?;
-                let next = run.epoch == *epoch
-                    && run.llsn == *committed
-                    && run.length > 0
-                    && run.glsn > 0
-                    && end <= self.durable.end;
-                next.then_some(*run)?
-            }
+        let given = cut.runs.iter().find(|run| run.stream == self.number);
+        let run = if let Some(run) = given {
+            let end = run.llsn.checked_add(run.length)?;
+            let next = run.epoch == *epoch
+                && run.llsn == *committed
+                && run.length > 0
+                && run.glsn > 0
+                && end <= self.durable.end;
+            next.then_some(*run)?
+        } else {
             // The log ended before this cut where it ends here: no cut is missing in between.
-            None => {
-                let given = cut.given()?;
-                let last = cut.high_watermark.checked_sub(given)?;
-                (last == context.high_watermark).then(|| self.idle())?
-            }
+            let last = cut.high_watermark.checked_sub(cut.given()?)?;
+            (last == context.high_watermark).then(|| self.idle())?
         };
         let context = self.context_of(&run, cut.version, cut.high_watermark);
         context.ok().map(Taken::Commit)
