@@ -1,7 +1,7 @@
 //! What a client appends: entries that wait for their batch, and the room that they take.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use braidlog_core::lane::{Budget as CoreBudget, Extent, Limits, Line as CoreLine};
 use pyo3::gc::{PyTraverseError, PyVisit};
@@ -54,6 +54,8 @@ pub struct Entry {
     #[pyo3(get)]
     sequence: u64,
     expired: AtomicBool,
+    /// Its number in the line in which it waits.
+    number: AtomicU64,
 }
 
 #[pymethods]
@@ -78,6 +80,7 @@ impl Entry {
             producer,
             sequence,
             expired: AtomicBool::new(false),
+            number: AtomicU64::new(0),
         }
     }
 
@@ -234,6 +237,7 @@ impl Line {
             producer: None,
             sequence: 0,
             expired: AtomicBool::new(false),
+            number: AtomicU64::new(0),
         };
         let entry = Bound::new(py, entry)?;
         if !service.budget.bind(py).borrow_mut().take_now(size) {
@@ -392,6 +396,8 @@ impl Line {
             line.oldest = now;
         }
         let extent = entry.get().extent();
+        let number = line.core.next();
+        entry.get().number.store(number, Ordering::Relaxed);
         line.core.push(extent, entry.clone().unbind());
         let (late, idle) = (deadline < line.expires, !line.scheduled);
         let Some(service) = line.service.clone() else {
@@ -420,7 +426,8 @@ impl Line {
 
     /// Take an entry back; whether it was there.
     fn remove(&mut self, entry: &Bound<'_, Entry>) -> bool {
-        !self.core.remove(|each| each.is(entry)).is_empty()
+        let number = entry.get().number.load(Ordering::Relaxed);
+        self.core.take_out(number, |each| each.is(entry)).is_some()
     }
 
     /// Take all.

@@ -24,19 +24,36 @@ pub struct Limits {
 
 /// What waits to become part of a batch, in the order in which it was appended.
 ///
-/// *Invariant.* The sums are those of what waits.
+/// One that is taken out leaves its place empty, so that many cost as much as each of them alone. Empty places go when
+/// those before them have gone, or when they are more than half of all.
+///
+/// *Invariants.* The sums are those of what waits. Numbers rise. The first place is not empty.
 pub struct Line<P> {
-    waiting: VecDeque<(Extent, P)>,
+    places: VecDeque<Waiting<P>>,
+    empty: usize,
+    next: u64,
     limits: Limits,
     bytes: u64,
     records: u64,
 }
 
+/// A place in a line.
+struct Waiting<P> {
+    number: u64,
+    extent: Extent,
+    payload: Option<P>,
+}
+
+/// So many empty places are never too many.
+const EMPTY_MIN: usize = 64;
+
 impl<P> Line<P> {
     /// Nothing waits.
     pub fn new(limits: Limits) -> Self {
         Self {
-            waiting: VecDeque::new(),
+            places: VecDeque::new(),
+            empty: 0,
+            next: 0,
             limits,
             bytes: 0,
             records: 0,
@@ -50,39 +67,57 @@ impl<P> Line<P> {
 
     /// How many wait.
     pub fn len(&self) -> usize {
-        self.waiting.len()
+        self.places.len() - self.empty
     }
 
     /// Whether none does.
     pub fn is_empty(&self) -> bool {
-        self.waiting.is_empty()
+        self.places.is_empty()
     }
 
     /// All that wait, in order.
     pub fn iter(&self) -> impl Iterator<Item = &P> {
-        self.waiting.iter().map(|(_, payload)| payload)
+        self.places
+            .iter()
+            .filter_map(|place| place.payload.as_ref())
+    }
+
+    /// The number of the next that waits.
+    pub fn next(&self) -> u64 {
+        self.next
     }
 
     /// Wait behind all others.
     pub fn push(&mut self, extent: Extent, payload: P) {
         self.bytes += extent.bytes;
         self.records += extent.records;
-        self.waiting.push_back((extent, payload));
+        let number = self.next;
+        self.next += 1;
+        self.places.push_back(Waiting {
+            number,
+            extent,
+            payload: Some(payload),
+        });
     }
 
     /// Whether the next batch would have to be closed, whatever else may come.
     pub fn is_full(&self) -> bool {
-        let head_alone = self.waiting.front().is_some_and(|(head, _)| head.alone);
+        let head_alone = self.places.front().is_some_and(|head| head.extent.alone);
         self.bytes >= self.limits.bytes_max || self.records >= self.limits.records_max || head_alone
     }
 
     /// Take what goes together next, and its number of records.
     pub fn close(&mut self) -> (Vec<P>, u64) {
         let (mut taken, mut bytes, mut records) = (0, 0, 0);
-        for (each, _) in &self.waiting {
+        for place in &self.places {
+            let each = &place.extent;
+            if place.payload.is_none() {
+                taken += 1;
+                continue;
+            }
             let (larger, more) = (bytes + each.bytes, records + each.records);
             let over = larger > self.limits.bytes_max || more > self.limits.records_max;
-            if taken > 0 && (each.alone || over) {
+            if records > 0 && (each.alone || over) {
                 break;
             }
             (bytes, records) = (larger, more);
@@ -93,25 +128,55 @@ impl<P> Line<P> {
         }
         self.bytes -= bytes;
         self.records -= records;
-        let payloads = self.waiting.drain(..taken).map(|(_, payload)| payload);
-        (payloads.collect(), records)
+        let gone = self.places.drain(..taken);
+        let payloads: Vec<P> = gone.filter_map(|place| place.payload).collect();
+        self.empty -= taken - payloads.len();
+        self.tidy();
+        (payloads, records)
+    }
+
+    /// Take the one of that number out, if `is` says that it is the right one.
+    pub fn take_out(&mut self, number: u64, is: impl Fn(&P) -> bool) -> Option<P> {
+        let at = self
+            .places
+            .binary_search_by_key(&number, |place| place.number);
+        let place = self.places.get_mut(at.ok()?)?;
+        let payload = place.payload.take_if(|payload| is(payload))?;
+        self.bytes -= place.extent.bytes;
+        self.records -= place.extent.records;
+        self.empty += 1;
+        self.tidy();
+        Some(payload)
     }
 
     /// Take those that `gone` says it of.
     pub fn remove(&mut self, gone: impl Fn(&P) -> bool) -> Vec<P> {
-        if !self.iter().any(&gone) {
-            return Vec::new();
-        }
-        let (mut removed, waiting) = (Vec::new(), std::mem::take(&mut self.waiting));
-        (self.bytes, self.records) = (0, 0);
-        for (extent, payload) in waiting {
-            if gone(&payload) {
+        let mut removed = Vec::new();
+        for place in &mut self.places {
+            if let Some(payload) = place.payload.take_if(|payload| gone(payload)) {
+                self.bytes -= place.extent.bytes;
+                self.records -= place.extent.records;
+                self.empty += 1;
                 removed.push(payload);
-            } else {
-                self.push(extent, payload);
             }
         }
+        self.tidy();
         removed
+    }
+
+    fn tidy(&mut self) {
+        while self
+            .places
+            .front()
+            .is_some_and(|place| place.payload.is_none())
+        {
+            self.places.pop_front();
+            self.empty -= 1;
+        }
+        if self.empty > EMPTY_MIN && 2 * self.empty > self.places.len() {
+            self.places.retain(|place| place.payload.is_some());
+            self.empty = 0;
+        }
     }
 }
 
@@ -241,6 +306,35 @@ mod tests {
         assert!(!line.is_full());
         assert_eq!(line.remove(|number| *number == 1), []);
         assert_eq!(line.close(), (vec![0, 2], 2));
+    }
+
+    #[test]
+    fn one_that_is_taken_out_leaves_the_others_in_order() {
+        for step in [1, 3, 7] {
+            let mut line = line(&[extent(1); 500]);
+            let out: Vec<_> = (0..500).map(|at| at * step % 500).take(499).collect();
+            for (done, number) in out.iter().enumerate() {
+                let is = |each: &usize| *each as u64 == *number;
+                assert_eq!(line.take_out(*number, |_| false), None);
+                assert_eq!(line.take_out(*number, is), Some(*number as usize));
+                assert_eq!(line.take_out(*number, is), None);
+                assert_eq!((line.len(), line.records), (499 - done, 499 - done as u64));
+                assert!(line.places.len() <= 2 * line.len() + EMPTY_MIN + 1);
+            }
+            line.push(extent(1), 500);
+            assert_eq!(line.close().0.last(), Some(&500));
+            assert!(line.is_empty());
+        }
+    }
+
+    #[test]
+    fn empty_places_are_in_no_batch() {
+        let mut line = line(&[extent(1), extent(60), extent(60), alone(), extent(1)]);
+        assert_eq!(line.take_out(1, |_| true), Some(1));
+        assert_eq!(line.close(), (vec![0, 2], 2));
+        assert_eq!(line.take_out(3, |_| true), Some(3));
+        assert_eq!(line.close(), (vec![4], 1));
+        assert!(line.is_empty());
     }
 
     #[test]

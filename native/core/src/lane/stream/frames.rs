@@ -10,6 +10,9 @@ pub const REPLICATE: u8 = 33;
 /// Number of the message that tells a node of cuts.
 pub const COMMIT: u8 = 37;
 
+/// Longer heads are cold.
+const HEAD_BYTES_MAX: usize = 64 << 10;
+
 /// What a primary says of the batches behind the head.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Batches {
@@ -75,7 +78,7 @@ impl Cut<'_> {
 
 /// What the head of a [`REPLICATE`] says.
 pub fn replicate(head: &[u8]) -> Option<Batches> {
-    let mut fields = Fields(head);
+    let mut fields = Fields::of(head)?;
     fields.is_array_of(4)?;
     let (stream, epoch, llsn) = (fields.number()?, fields.number()?, fields.number()?);
     let count = fields.array()?;
@@ -94,7 +97,7 @@ pub fn replicate(head: &[u8]) -> Option<Batches> {
 
 /// The cuts that the head of a [`COMMIT`] has, in their order.
 pub fn commits(head: &[u8]) -> Option<Vec<Cut<'_>>> {
-    let mut fields = Fields(head);
+    let mut fields = Fields::of(head)?;
     fields.is_array_of(1)?;
     let count = fields.array()?;
     let mut cuts = Vec::with_capacity(count.min(head.len()));
@@ -128,6 +131,11 @@ pub fn commits(head: &[u8]) -> Option<Vec<Cut<'_>>> {
 struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {
+    /// A head that is short: what is decoded takes many times its bytes.
+    fn of(head: &'a [u8]) -> Option<Self> {
+        (head.len() <= HEAD_BYTES_MAX).then_some(Self(head))
+    }
+
     fn number(&mut self) -> Option<u64> {
         let (value, rest) = number(self.0)?;
         self.0 = rest;

@@ -192,3 +192,14 @@ fn heads_are_read_as_the_codec_writes_them() {
     two[first_version] = 7;
     assert!(commits(&two).is_none());
 }
+
+#[test]
+fn a_long_head_is_cold_before_anything_is_decoded() {
+    // An array that claims to be long, in a head that is.
+    let mut head = vec![0x91, 0xdd, 0xff, 0xff, 0xff, 0xff];
+    head.resize(16 << 20, 0x90);
+    assert!(commits(&head).is_none());
+    let mut sizes = vec![0x94, 7, 3, 9, 0xdd, 0, 1, 0, 0];
+    sizes.resize(9 + (1 << 16), 1);
+    assert!(replicate(&sizes).is_none());
+}
