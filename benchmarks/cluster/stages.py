@@ -44,6 +44,9 @@ def show(console: Console, plan: Plan) -> None:
     """Measure and print."""
     windows, events = _measure(plan)
     found = [parts for each in windows if (parts := split(each, events))]
+    if not found:
+        console.print("stages: no append could be told from the trace", style="red")
+        return
     table = Table(title="stages of one append, us", title_justify="left")
     for name in ("stage", "p50", "p99"):
         table.add_column(name, justify="left" if name == "stage" else "right")

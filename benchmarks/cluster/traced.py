@@ -36,14 +36,14 @@ def trace(
     method: str,
     begin: str,
     end: str = "",
-    only: Callable[[Any], bool] = lambda _: True,
+    only: Callable[..., bool] = lambda *_: True,
 ) -> None:
-    """Keep when a method is called, and returns, if its argument is one of those."""
+    """Keep when a method is called, and returns, if its arguments are among those."""
     inner = getattr(owner, method)
 
     @wraps(inner)
     def traced(self: Any, *arguments: Any) -> Any:
-        wanted = only(arguments[0] if arguments else None)
+        wanted = only(*arguments)
         if wanted:
             _note(begin)
         result = inner(self, *arguments)
@@ -57,11 +57,15 @@ def trace(
 def install() -> None:
     """Trace the way of an append."""
     trace(ClusterNode, "appends", "append", "placed")
-    trace(Replicas, "replicate", "replicate")
-    trace(ClusterNode, "_note_durable", "synced")
-    trace(RepositoryMember, "report", "report", only=lambda report: not report.full)
-    trace(GroupLog, "write", "write", only=lambda write: bool(write.entries))
+    # What the lane takes of a read is told when it is done.
+    trace(ClusterNode, "taken", "replicate", only=lambda _, event: not event.commits)
+    trace(ClusterNode, "taken", "commit", only=lambda _, event: event.commits)
     trace(Replicas, "commit", "commit")
+    trace(ClusterNode, "_note_durable", "synced")
+    # Of other nodes, and of this one.
+    trace(ClusterNode, "_report", "report", only=lambda _, report, __: not report.full)
+    trace(RepositoryMember, "report", "report", only=lambda report, _: not report.full)
+    trace(GroupLog, "write", "write", only=lambda write: bool(write.entries))
     trace(Session, "answer_appends", "answer")
 
 
