@@ -13,7 +13,7 @@ from cluster.hosts import Hosts
 
 __all__ = ["HostChaos"]
 
-_DISK_BYTES: Final = 256 << 20
+_DISK_BYTES: Final = 1 << 30
 
 
 class HostChaos:
