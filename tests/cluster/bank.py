@@ -33,7 +33,7 @@ from braidlog.sources.cluster import ClusterSource
 from cluster.banks import app, ledger
 from cluster.caller import ACCOUNTS
 from cluster.chaos import Chaos
-from cluster.hostchaos import HostChaos
+from cluster.hostchaos import DISK_BYTES, HostChaos
 from cluster.hosts import Callers, Hosts, closing
 
 FIRST = 1000
@@ -50,6 +50,8 @@ OPTIONS = (
     "off",
 )
 WHOM = ("nodes", "active", "standby")
+# What a host may need for a round of a long loop.
+_ROUND_BYTES = 10 << 20
 # Replays from snapshots at the end, of each host.
 _STARTS = 4
 _PATIENCE_S = 60.0
@@ -85,7 +87,7 @@ class Bank:
     def run(self, rounds: int) -> Tally:
         """Break things so many times, then check."""
         with ExitStack() as stack:
-            self._open(stack)
+            self._open(stack, rounds)
             callers = Callers(self.hosts.addresses, self._directory / "callers")
             stack.enter_context(closing([callers]))
             callers.wait_for(20)
@@ -96,7 +98,7 @@ class Bank:
             self.check(callers)
         return self.tally
 
-    def _open(self, stack: ExitStack) -> None:
+    def _open(self, stack: ExitStack, rounds: int) -> None:
         nodes = self._directory / "nodes"
         settings = SMALL | {"security": {"insecure": True}}
         beside = [Hosts.number(host) for host in range(2)]
@@ -109,7 +111,9 @@ class Bank:
             network=self.chaos.network,
             options=OPTIONS,
         )
-        self.faults = HostChaos(self.hosts, self.chaos, stack)
+        # All snapshots are kept, about one in a round.
+        room = max(DISK_BYTES, rounds * _ROUND_BYTES)
+        self.faults = HostChaos(self.hosts, self.chaos, stack, room)
         stack.enter_context(closing([self.hosts]))
         for host, options in enumerate(((), ("--standby",))):
             self.hosts.start(host, *options)

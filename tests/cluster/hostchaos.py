@@ -13,20 +13,22 @@ from cluster.hosts import Hosts
 
 __all__ = ["HostChaos"]
 
-_DISK_BYTES: Final = 1 << 30
+DISK_BYTES: Final = 256 << 20
 
 
 class HostChaos:
     """Hosts, and what is done to one of them; whoever ended is started by others."""
 
-    def __init__(self, hosts: Hosts, chaos: Chaos, stack: ExitStack) -> None:
+    def __init__(
+        self, hosts: Hosts, chaos: Chaos, stack: ExitStack, disk_bytes: int = DISK_BYTES
+    ) -> None:
         self._hosts = hosts
         self._chaos = chaos
         self._disks: dict[int, disks.Disk] = {}
         if not disks.why_not():
             for host in hosts.numbers:
                 path = hosts.state(host)
-                self._disks[host] = disks.Disk(path, _DISK_BYTES, stack)
+                self._disks[host] = disks.Disk(path, disk_bytes, stack)
 
     def strike(self, host: int) -> tuple[str, Mend]:
         """Do something to a host; return what, and what mends it."""
