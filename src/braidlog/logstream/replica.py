@@ -233,14 +233,14 @@ class Replica:
         core = self._core
         core.now = max(now, core.now)
         # A settled replica waits for nothing but commits.
-        if not core.resting and (not core.is_settled or core.now >= core.probe_at):
+        looks = not core.resting and (not core.is_settled or core.now >= core.probe_at)
+        if looks:
             self._input(_tick)
         out = core.out
-        if out.messages or out.answers or out.advanced or out.report_due:
-            return True
-        if not core.is_settled:
-            self._settle()
-        return False
+        # An input unsettles it, so its effects have to be taken.
+        return looks or bool(
+            out.messages or out.answers or out.advanced or out.report_due
+        )
 
     def read(
         self, message: Read, *, expired: bool = False

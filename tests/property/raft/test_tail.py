@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from braidlog.raft import (
     Base,
-    Effects,
     Entry,
     EntryKind,
     Frame,
@@ -33,6 +32,7 @@ from braidlog.raft.messages import (
 )
 from property.raft.books import NODE, Books
 from property.raft.simulation import STORMS, run
+from unit.raft.nodes import run as settle
 from unit.raft.server import said
 
 THREE = Membership(voters=(1, 2, 3))
@@ -144,18 +144,6 @@ def leading() -> RaftNode:
     node.propose([b"x"])
     settle(node)
     return node
-
-
-def settle(node: RaftNode) -> list[Effects]:
-    """Store and apply everything; messages as they are meant."""
-    done = []
-    while effects := node.effects():
-        done.append(effects)
-        if effects.write:
-            node.durable(effects.write.number)
-        if effects.committed:
-            node.applied(effects.committed[-1].index)
-    return done
 
 
 def seen(node: RaftNode) -> list[object]:

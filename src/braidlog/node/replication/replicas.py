@@ -209,31 +209,33 @@ class Replicas:
 
     def _commit(self, cut: LogCut) -> None:
         for stream in self.lane.streams_of(cut.log):
-            self._hosted[stream].replica.commit(cut)
             self._touch(stream)
+            self._hosted[stream].replica.commit(cut)
 
     # --- what peers say
+
+    # What breaks a rule unsettles a replica too, so each is looked at afterwards.
 
     def replicate(self, _: int, message: Replicate, payload: memoryview) -> None:
         """Take batches of a primary."""
         hosted = self._hosted.get(message.stream)
         if hosted is not None:
-            hosted.replica.replicate(message, codec.split(payload, message.sizes))
             self._touch(message.stream)
+            hosted.replica.replicate(message, codec.split(payload, message.sizes))
 
     def fetch(self, node: int, message: Fetch, _: memoryview) -> None:
         """Answer a replica that lacks something."""
         hosted = self._hosted.get(message.stream)
         if hosted is not None:
-            hosted.replica.fetch(node, message)
             self._touch(message.stream)
+            hosted.replica.fetch(node, message)
 
     def entries(self, node: int, message: Entries, payload: memoryview) -> None:
         """Take what was fetched."""
         hosted = self._hosted.get(message.stream)
         if hosted is not None:
-            hosted.replica.entries(node, message, codec.split(payload, message.sizes))
             self._touch(message.stream)
+            hosted.replica.entries(node, message, codec.split(payload, message.sizes))
 
     # --- what clients say
 

@@ -219,3 +219,41 @@ def test_replicas_with_appends_that_wait_are_let_go() -> None:
     del replicas, session
     gc.collect()
     assert gone() is None
+
+
+def test_no_append_goes_on_while_the_configuration_waits_for_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Time alone must not let the core take appends of an epoch that is not stored."""
+    store = NodeStore("/n", entropy=1, disk=_native.MemoryDisk())
+    peers: Any = None
+    replicas = Replicas(1, store, peers, Limits(), lambda: None)
+    given = msgspec.structs.replace(config(), replicas=(1,))
+    full = True
+    store_it = ReplicaStore.set_options
+
+    def refuse(self: ReplicaStore, options: bytes) -> None:
+        if full:
+            raise UnavailableError("no room")
+        store_it(self, options)
+
+    monkeypatch.setattr(ReplicaStore, "set_options", refuse)
+    replicas.configure(Configure(1, (given,)))
+    session: Any = _Session()
+    batch = _native.encode_batch([b"x"], timestamps=0)
+    told = []
+    for now in range(1, 5):
+        replicas.tick(float(now))
+        replicas.append(Append(given.stream, 0), [Request(session, now)], [batch])
+        told += replicas.flush(float(now))
+        replicas.synced(store.sync())
+        replicas.tick(now + 0.5)
+        assert not replicas._hosted[given.stream].replica.core.is_settled
+    assert given.epoch not in [report.epoch for report in told]
+    full = False
+    for now in range(5, 8):
+        told += replicas.flush(float(now))
+        replicas.synced(store.sync())
+    assert told[-1].epoch == given.epoch
+    assert replicas._hosted[given.stream].replica.core.is_settled
+    store.close()

@@ -3,6 +3,7 @@
 //! What is decoded here is encoded as our encoder does it. `None` is no verdict: the frame goes the way of all
 //! other messages, which accepts or refuses it.
 
+use crate::lane::leader::Run;
 use crate::wire::number;
 
 /// Number of the message of a primary to a backup.
@@ -38,21 +39,6 @@ impl Batches {
         }
         rest.is_empty().then_some(found)
     }
-}
-
-/// What a cut gave to one stream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Run {
-    /// Number of the stream.
-    pub stream: u64,
-    /// First record.
-    pub llsn: u64,
-    /// Position of that record in the log.
-    pub glsn: u64,
-    /// Records.
-    pub length: u64,
-    /// The epoch that was cut.
-    pub epoch: u64,
 }
 
 /// A cut of one log.

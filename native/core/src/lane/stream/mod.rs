@@ -19,7 +19,8 @@ mod tests;
 
 use std::collections::VecDeque;
 
-pub use frames::{Batches, COMMIT, Cut, REPLICATE, Run, commits, replicate};
+pub use super::leader::Run;
+pub use frames::{Batches, COMMIT, Cut, REPLICATE, commits, replicate};
 
 use crate::wal::CommitContext;
 
