@@ -46,6 +46,16 @@ def test_a_table_equals_the_fold_of_its_log(seed: int, storm: str) -> None:
     assert outcome.passed, outcome.error
 
 
+@pytest.mark.parametrize(("seed", "storm"), [(41017, "full"), (41044, "disks")])
+def test_a_host_that_is_damaged_before_it_hears_that_it_joined(
+    seed: int, storm: str
+) -> None:
+    """Readers are sent on: another host is whole."""
+    chosen = command.storm_of("tables", storm)
+    outcome = run_seed("tables", TableScenario, seed, chosen)
+    assert outcome.passed, outcome.error
+
+
 @pytest.mark.parametrize(
     ("seed", "storm"),
     [(1, "calm"), (4, "crashes"), (8, "all"), (5, "pauses"), (13, "partitions")],

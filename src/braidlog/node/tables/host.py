@@ -160,6 +160,13 @@ class TableHost:
         """Return whether this node counts as one that has all of it."""
         return self._parts.node in self.info.joined
 
+    @property
+    def is_replaceable(self) -> bool:
+        """Whether the table could be here again if it were taken away."""
+        with contextlib.suppress(LogError):
+            return bool(self._sources()) or self._reaches_back
+        return False
+
     def status(self) -> HostedStatus:
         """Return how it is."""
         end = 0
@@ -214,7 +221,7 @@ class TableHost:
 
     def breaks(self, error: LogError) -> None:
         """Take note that something could not be read from the table."""
-        if not self._is_replaceable:
+        if not self.is_replaceable:
             # What it can read is better than nothing.
             self.why = error.message
         elif self._broken is not None and not self._broken.done():
@@ -265,13 +272,6 @@ class TableHost:
         """Whether the log has everything that the table was made of."""
         return self._parts.feed.routes.log(self.info.log).trim <= self.info.begin
 
-    @property
-    def _is_replaceable(self) -> bool:
-        """Whether the table could be here again if it were taken away."""
-        with contextlib.suppress(LogError):
-            return bool(self._sources()) or self._reaches_back
-        return False
-
     def _sources(self) -> list[int]:
         return [node for node in self.info.joined if node != self._parts.node]
 
@@ -283,6 +283,8 @@ class TableHost:
         routes = await parts.feed.linearize()
         log = routes.log(self.info.log)
         self._goal = log.high_watermark
+        # Others may have lost theirs at the same time: what is here is then the best.
+        self._damaged = self._damaged and self.is_replaceable
         has = partial(parts.engine.files.has, self.info.table)
         here = await parts.slow.run(has)
         if self._damaged or (not here and not await self._is_new()):
@@ -365,7 +367,7 @@ class TableHost:
             f"table {self.info.name!r} cannot be read on this node: {cause.message}",
             warning=True,
         )
-        self._damaged = self._is_replaceable
+        self._damaged = self.is_replaceable
         try:
             await self._settle(joined=False)
         except LogError as error:
@@ -396,7 +398,7 @@ class TableHost:
         try:
             return await self._parts.slow.run(call)
         except CorruptionError as error:
-            if self._is_replaceable:
+            if self.is_replaceable:
                 raise _BrokenError(error) from error
             self.why = error.message
         return None

@@ -365,8 +365,9 @@ class Tables:
             return await self._rows(host, message, owner)
         except CorruptionError as error:
             host.breaks(error)
-            if host.joined and len(host.info.joined) > 1:
-                # Another one has it.
+            if host.is_replaceable:
+                # Another host has it, or the log. Whether this one has joined does not
+                # matter: readers may know that before it hears of it.
                 raise host.not_ready() from error
             raise
 

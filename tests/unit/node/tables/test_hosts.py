@@ -194,51 +194,6 @@ async def _tried(what: Callable[[], Awaitable[bool]]) -> bool:
         return False
 
 
-async def test_damage_moves_readers_to_another_host_and_is_repaired(
-    tmp_path: Path,
-) -> None:
-    async with running(tmp_path, 3) as nodes:
-        log, table = await make(nodes, 2)
-        last = await fill(log, 300)
-        info = await nodes.info(table)
-        assert info is not None
-        hurt, whole = info.hosts
-        disk = nodes.nodes[hurt].disk
-        await until(lambda: len(disk.tables[table]) > 1)
-        disk.rotten.add(table)
-        with pytest.raises(NotReadyError, match="does not serve"):
-            await nodes.get(hurt, table, b"k000")
-        assert await nodes.get(whole, table, b"k000", after=last) == {b"k000": b"v250"}
-        await until(lambda: disk.installed == 1)
-        await serving(nodes, table, hurt)
-        assert await nodes.get(hurt, table, b"k000", after=last) == {b"k000": b"v250"}
-        info = await nodes.info(table)
-        assert info is not None
-        assert {*info.joined} == {hurt, whole}
-
-
-async def test_the_last_host_answers_what_it_can(tmp_path: Path) -> None:
-    async with running(tmp_path, 1) as nodes:
-        log, table = await make(nodes, 1, replication=1)
-        last = await fill(log, 300)
-        disk = nodes.nodes[1].disk
-        await until(lambda: len(disk.tables[table]) > 1)
-
-        async def trimmed() -> bool:
-            await log.trim(last + 1)
-            return (await log.refresh()).start > 2
-
-        while not await _tried(trimmed):
-            last = await fill(log, 10)
-        disk.rotten.add(table)
-        with pytest.raises(LogError, match="a page cannot be read"):
-            await nodes.get(1, table, b"k000")
-        await asyncio.sleep(0.2)
-        disk.rotten.clear()
-        assert b"k000" in await nodes.get(1, table, b"k000")
-        assert disk.trashed == []
-
-
 async def test_a_node_that_restarts_goes_on_where_its_files_end(tmp_path: Path) -> None:
     async with running(tmp_path, 1) as nodes:
         log, table = await make(nodes, 1)

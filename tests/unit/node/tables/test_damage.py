@@ -1,0 +1,156 @@
+"""Damaged hosts of tables: who answers meanwhile, and how they are whole again."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from braidlog.client import AsyncClusterLog
+from braidlog.errors import CorruptionError, LogError, NotReadyError
+from braidlog.node.tables.host import HostState
+from braidlog.node.tables.view import CatalogView
+from braidlog.wire.messages import Metadata
+from braidlog.wire.tables import TableInfo
+from unit.node.tables.cluster import Nodes, running, serving, until
+from unit.node.tables.test_hosts import fill, make
+
+
+async def trim(log: AsyncClusterLog, last: int) -> int:
+    """Trim the log of a table, and return its last position."""
+    while True:
+        # What the hosts have in files is not needed from the log.
+        with contextlib.suppress(LogError):
+            await log.trim(last + 1)
+            if (await log.refresh()).start > 2:
+                return last
+        last = await fill(log, 10)
+
+
+async def two_hosts(nodes: Nodes) -> tuple[TableInfo, int]:
+    """Make a table on two nodes of which the log has only the end, its position."""
+    log, table = await make(nodes, 2)
+    last = await fill(log, 300)
+    while True:
+        info = await nodes.info(table)
+        assert info is not None
+        if len(info.joined) == 2:
+            break
+        await asyncio.sleep(0.02)
+    await serving(nodes, table, *info.joined)
+    return info, await trim(log, last)
+
+
+async def test_damage_moves_readers_to_another_host_and_is_repaired(
+    tmp_path: Path,
+) -> None:
+    async with running(tmp_path, 3) as nodes:
+        info, last = await two_hosts(nodes)
+        table = info.table
+        hurt, whole = info.hosts
+        disk = nodes.nodes[hurt].disk
+        installed = disk.installed
+        disk.rotten.add(table)
+        with pytest.raises(NotReadyError, match="does not serve"):
+            await nodes.get(hurt, table, b"k000")
+        expected = await nodes.get(whole, table, b"k000", after=last)
+        assert [*expected] == [b"k000"]
+        await until(lambda: disk.installed > installed)
+        await serving(nodes, table, hurt)
+        assert await nodes.get(hurt, table, b"k000", after=last) == expected
+        now = await nodes.info(table)
+        assert now is not None
+        assert {*now.joined} == {hurt, whole}
+
+
+async def test_a_damaged_host_without_news_sends_readers_to_the_whole_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has joined, readers know that, and it has not heard of it yet itself."""
+    async with running(tmp_path, 3) as nodes:
+        info, last = await two_hosts(nodes)
+        table = info.table
+        hurt, whole = info.hosts
+        take = CatalogView.take
+
+        def late(self: CatalogView, metadata: Metadata) -> None:
+            if self._route.node == hurt:
+                older = msgspec.structs.replace(info, joined=(whole,))
+                metadata = msgspec.structs.replace(metadata, tables=(older,))
+            take(self, metadata)
+
+        monkeypatch.setattr(CatalogView, "take", late)
+        await nodes.client.create_log("news")
+        host = nodes.nodes[hurt].tables._hosts.host(table)
+        await until(lambda: not host.joined)
+        disk = nodes.nodes[hurt].disk
+        installed = disk.installed
+        disk.rotten.add(table)
+        with pytest.raises(NotReadyError, match="does not serve"):
+            await nodes.get(hurt, table, b"k000")
+        assert b"k000" in await nodes.get(whole, table, b"k000", after=last)
+        await until(lambda: disk.installed > installed)
+        await serving(nodes, table, hurt)
+        assert b"k000" in await nodes.get(hurt, table, b"k000", after=last)
+
+
+async def test_the_last_host_is_made_anew_of_a_log_that_reaches_back(
+    tmp_path: Path,
+) -> None:
+    async with running(tmp_path, 1) as nodes:
+        log, table = await make(nodes, 1)
+        last = await fill(log, 300)
+        disk = nodes.nodes[1].disk
+        await until(lambda: len(disk.tables[table]) > 1)
+        disk.rotten.add(table)
+        with pytest.raises(NotReadyError, match="does not serve"):
+            await nodes.get(1, table, b"k000")
+        await until(lambda: disk.trashed == [table])
+        await serving(nodes, table, 1)
+        assert await nodes.get(1, table, b"k000", after=last) == {b"k000": b"v250"}
+
+
+async def test_of_hosts_damaged_at_once_the_last_answers_what_it_can(
+    tmp_path: Path,
+) -> None:
+    """Each takes the other one for whole, until one hears that it is the last."""
+    async with running(tmp_path, 3) as nodes:
+        info, last = await two_hosts(nodes)
+        table = info.table
+        both = [nodes.nodes[n] for n in info.hosts]
+        for each in both:
+            each.disk.trashed.clear()
+            each.disk.rotten.add(table)
+            host = each.tables._hosts.host(table)
+            host.breaks(CorruptionError("a page cannot be read"))
+        await until(lambda: all(each.tables.counters.table_damages for each in both))
+        state = HostState.SERVING.value
+        await until(lambda: any(each.state(table) == state for each in both))
+        [last_one] = [each for each in both if each.state(table) == state]
+        node = last_one.config.node.id
+        with pytest.raises(CorruptionError, match="a page cannot be read"):
+            await nodes.get(node, table, b"k000")
+        last_one.disk.rotten.clear()
+        assert b"k000" in await nodes.get(node, table, b"k000", after=last)
+        # The other one copies what can be read again.
+        await serving(nodes, table, *info.hosts)
+        assert all(each.disk.trashed == [] for each in both)
+
+
+async def test_the_last_host_answers_what_it_can(tmp_path: Path) -> None:
+    async with running(tmp_path, 1) as nodes:
+        log, table = await make(nodes, 1, replication=1)
+        last = await fill(log, 300)
+        disk = nodes.nodes[1].disk
+        await until(lambda: len(disk.tables[table]) > 1)
+        await trim(log, last)
+        disk.rotten.add(table)
+        with pytest.raises(CorruptionError, match="a page cannot be read"):
+            await nodes.get(1, table, b"k000")
+        await asyncio.sleep(0.2)
+        disk.rotten.clear()
+        assert b"k000" in await nodes.get(1, table, b"k000")
+        assert disk.trashed == []
