@@ -65,6 +65,12 @@ def test_native_tables_equal_the_fold_of_their_log(seed: int, storm: str) -> Non
     assert outcome.passed, outcome.error
 
 
+def test_a_node_that_is_slow_by_what_it_says_does_not_stop_its_leader() -> None:
+    chosen = command.storm_of("native-tables", "deaf")
+    outcome = run_seed("native-tables", NativeTableScenario, 41305, chosen)
+    assert outcome.passed, outcome.error
+
+
 @pytest.mark.parametrize(("seed", "storm"), [(1, "calm"), (2, "calm"), (3, "crashes")])
 def test_tables_move_and_never_have_fewer_whole_hosts(seed: int, storm: str) -> None:
     outcome = run(seed, storm, scenario=BalanceScenario)

@@ -95,6 +95,24 @@ def test_what_a_node_says_of_itself_is_not_enough() -> None:
     assert judged.pass_(WINDOW, {}) == {3}
 
 
+def test_one_that_left_its_epoch_and_answered_alone_is_judged_by_what_it_says() -> None:
+    judged = Judged()
+    judged.members = {1, 2}
+    judged.says(3, 0.03, 0.001)
+    # It was the first of its stream, and nobody else was heard in the window.
+    alone = {3: 0.0}
+    assert judged.pass_(WINDOW, alone) == {3}
+    (event,) = judged.judge.take_events()
+    assert "it says that its syncs take 30.0 ms, usually 1.0 ms" in event.text
+
+
+def test_one_that_is_in_an_epoch_and_answers_alone_is_not_judged() -> None:
+    judged = Judged()
+    judged.pass_(10, FAST)
+    judged.says(3, 0.03, 0.001)
+    assert judged.pass_(10, {3: 0.03}) == NOBODY
+
+
 def test_what_a_node_says_keeps_it_out_under_a_new_leader() -> None:
     judged = Judged()
     nodes = (1, 2, 3, 4)

@@ -218,13 +218,11 @@ class Slowness:
         answers: Mapping[int, float],
     ) -> bool | None:
         """Tell whether a node lags in this window, None if that cannot be said."""
-        others = [answers[each] for each in answers if each != node]
-        if node not in answers or not others:
+        others = _others(node, answers)
+        if others is None:
             return None
         settings, answer = self.settings, answers[node]
-        behind = lags[node] >= settings.floor and answer >= settings.factor * _upper(
-            others
-        )
+        behind = lags[node] >= settings.floor and answer >= settings.factor * others
         usual = known.usual.seconds
         changed = bool(usual) and answer >= settings.factor * usual
         return behind and (changed or self._says_slow(node))
@@ -268,8 +266,10 @@ class Slowness:
         self, node: int, known: _Node, answers: Mapping[int, float]
     ) -> Event:
         said = self._said.get(node, Said(0.0, 0.0))
-        if node in answers:
-            others = _upper([answers[each] for each in answers if each != node])
+        others = _others(node, answers)
+        # Where it was compared with nobody it was judged by what it says alone, also if
+        # it answered itself: it may have left its epoch in this window.
+        if others is not None:
             text = (
                 f"node {node} is slow: its replicas are durable after"
                 f" {_ms(known.answer)}, usually {_ms(known.usual.seconds)}, those of"
@@ -316,18 +316,22 @@ class Slowness:
     ) -> bool:
         """Tell whether nothing speaks against a node, by half of the bounds."""
         floor, factor = self.settings.floor / 2, max(1.5, self.settings.factor / 2)
-        others = [answers[each] for each in answers if each != node]
-        if node in answers and others:
-            longer = answers[node] >= factor * _upper(others)
+        others = _others(node, answers)
+        if others is not None:
+            longer = answers[node] >= factor * others
             if lags[node] >= floor and longer:
                 return False
         said = self._said.get(node)
         return said is None or said.sync < max(floor, factor * self._base)
 
 
-def _upper(times: Iterable[float]) -> float:
-    """Return the median, of two the greater: most of them are no longer than that."""
-    return statistics.median_high(times)
+def _others(node: int, answers: Mapping[int, float]) -> float | None:
+    """Return how long the other nodes take to answer, None if nothing can be compared.
+
+    It is the median, of two the greater: most of them take no longer than that.
+    """
+    others = [answers[each] for each in answers if each != node]
+    return statistics.median_high(others) if node in answers and others else None
 
 
 def _lower(times: Iterable[float]) -> float:
