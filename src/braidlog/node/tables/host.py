@@ -12,7 +12,9 @@ record that the table counted: after a rescue the log may have another one there
 before the table. Then the table is copied or made anew, as after any damage.
 
 *Invariants.* One piece of the log is applied at a time, in order. The pin is moved to
-no position that is not in files. Nothing is answered from a table that cannot be read,
+no position that is not in files: whoever makes a table anew of the log first moves it
+back to where the table begins, and sees that the log is still there. Until then what is
+here stays. Nothing is answered from a table that cannot be read,
 unless no other node has all of it: then it answers what it can.
 """
 # One file: the life of a table, whose tasks end one another.
@@ -121,6 +123,7 @@ class TableHost:
         """Set when the catalog says something else of the table."""
         self._flushing = asyncio.Lock()
         self._pinned_at = 0
+        """Where its pin stands; 0: not known."""
         self._goal = 0
         """What it has to have applied before it serves."""
         self._copying: TableCopy | None = None
@@ -290,6 +293,8 @@ class TableHost:
         if self._damaged or (not here and not await self._is_new()):
             await self._copy()
             self._damaged = False
+        elif not here:
+            await self._hold_log()
         opened = partial(parts.engine.open, self.info, max(1, log.trim))
         try:
             self._table = await parts.slow.run(opened)
@@ -347,13 +352,36 @@ class TableHost:
                 f"{copied.bytes} bytes in {copied.files} files",
             )
             return
-        if self._reaches_back:
-            # It is made anew from the log.
-            await parts.slow.run(partial(parts.engine.files.trash, self.info.table))
-            return
-        if last is None:
-            last = NotReadyError("no other node has all of it")
-        raise last
+        if not self._reaches_back:
+            raise last or NotReadyError("no other node has all of it")
+        # It is made anew from the log.
+        try:
+            await self._hold_log()
+        except TrimmedError as error:
+            # What is here stays: the next attempt finds that there is nothing better.
+            name = self.info.name
+            _log.warning("table %r cannot be made anew: %s", name, error.message)
+            raise
+        await parts.slow.run(partial(parts.engine.files.trash, self.info.table))
+
+    async def _hold_log(self) -> None:
+        """Have the log keep everything that the table is made of.
+
+        Raises:
+            TrimmedError: some of it is gone.
+            LogError: nobody could confirm that it is kept.
+        """
+        begin = self.info.begin
+        # A flush for somebody who asked may be about to move the pin forward.
+        async with self._flushing:
+            # A log that lost its end may end before the table begins.
+            await self._set_pin(min(begin, self._goal + 1))
+        # A trim may have come first.
+        routes = await self._parts.feed.linearize()
+        trim = routes.log(self.info.log).trim
+        if trim > begin:
+            msg = f"position {begin} of its log was trimmed"
+            raise TrimmedError(msg, first=trim)
 
     async def _mend(self, cause: LogError) -> None:
         """Say that the table here is damaged, so that others answer and a copy comes.
@@ -551,12 +579,14 @@ class TableHost:
         # From the beginning it stands where the table begins.
         if position == self._pinned_at or position <= self.info.begin:
             return
-        command = SetCursor(
-            self.info.log,
-            pin_name(self.info.table, self._parts.node),
-            position,
-            change=CursorChange.MOVE,
-        )
+        await self._set_pin(position)
+
+    async def _set_pin(self, position: int) -> None:
+        pin = pin_name(self.info.table, self._parts.node)
+        move = CursorChange.MOVE
+        command = SetCursor(self.info.log, pin, position, change=move)
+        # It may be moved although no answer comes.
+        self._pinned_at = 0
         await self._parts.questions.command(command)
         self._pinned_at = position
 

@@ -11,8 +11,10 @@ import pytest
 
 from braidlog.client import AsyncClusterLog
 from braidlog.errors import CorruptionError, LogError, NotReadyError
-from braidlog.node.tables.host import HostState
+from braidlog.node.tables.host import HostState, TableHost
+from braidlog.node.tables.questions import Questions
 from braidlog.node.tables.view import CatalogView
+from braidlog.wire.commands import Command, SetCursor
 from braidlog.wire.messages import Metadata
 from braidlog.wire.tables import TableInfo
 from unit.node.tables.cluster import Nodes, running, serving, until
@@ -110,6 +112,122 @@ async def test_the_last_host_is_made_anew_of_a_log_that_reaches_back(
             await nodes.get(1, table, b"k000")
         await until(lambda: disk.trashed == [table])
         await serving(nodes, table, 1)
+        assert await nodes.get(1, table, b"k000", after=last) == {b"k000": b"v250"}
+
+
+async def flushed(nodes: Nodes) -> tuple[AsyncClusterLog, bytes, int]:
+    """Make a table on the only node whose pin lets go of most of the log."""
+    log, table = await make(nodes, 1)
+    last = await fill(log, 300)
+    host = nodes.nodes[1].tables._hosts.host(table)
+    await until(lambda: host._pinned_at > 200)
+    return log, table, last
+
+
+def is_pin(asked: Command) -> bool:
+    """Tell whether a host pins the log from its first record on."""
+    return isinstance(asked, SetCursor) and asked.position == 1
+
+
+async def test_the_log_is_kept_while_a_table_is_made_anew_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(tmp_path, 1) as nodes:
+        log, table, last = await flushed(nodes)
+        disk = nodes.nodes[1].disk
+        copy, starts = TableHost._copy, list[int]()
+
+        async def copying(self: TableHost) -> None:
+            await copy(self)
+            assert disk.trashed == [table]
+            starts.append(await log.trim(200))
+
+        monkeypatch.setattr(TableHost, "_copy", copying)
+        disk.rotten.add(table)
+        with pytest.raises(NotReadyError, match="does not serve"):
+            await nodes.get(1, table, b"k000")
+        await until(lambda: starts)
+        assert starts == [1]
+        await serving(nodes, table, 1)
+        assert await nodes.get(1, table, b"k000", after=last) == {b"k000": b"v250"}
+        # Once it is in files again the log goes on.
+        await trim(log, last)
+
+
+async def test_the_log_is_kept_while_a_lost_table_is_made_anew_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(tmp_path, 1) as nodes:
+        log, table, last = await flushed(nodes)
+        node = nodes.nodes[1]
+        await node.end()
+        del node.disk.tables[table]
+        check, starts = TableHost._check_behind, list[int]()
+
+        async def checking(self: TableHost) -> None:
+            starts.append(await log.trim(200))
+            await check(self)
+
+        monkeypatch.setattr(TableHost, "_check_behind", checking)
+        await node.start()
+        await until(lambda: starts)
+        assert starts == [1]
+        await serving(nodes, table, 1)
+        assert await nodes.get(1, table, b"k000", after=last) == {b"k000": b"v250"}
+
+
+async def test_a_table_stays_if_its_log_was_trimmed_before_it_could_be_pinned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running(tmp_path, 1) as nodes:
+        log, table, last = await flushed(nodes)
+        disk = nodes.nodes[1].disk
+        command, starts = Questions.command, list[int]()
+
+        async def late(self: Questions, asked: Command) -> None:
+            if is_pin(asked):
+                starts.append(await log.trim(200))
+            await command(self, asked)
+
+        monkeypatch.setattr(Questions, "command", late)
+        disk.rotten.add(table)
+        with pytest.raises(NotReadyError, match="does not serve"):
+            await nodes.get(1, table, b"k000")
+        await until(lambda: starts or disk.trashed)
+        await serving(nodes, table, 1)
+        assert (starts, disk.trashed) == ([200], [])
+        assert "cannot be made anew: position 1 of its log was trimmed" in caplog.text
+        with pytest.raises(CorruptionError, match="a page cannot be read"):
+            await nodes.get(1, table, b"k000")
+        disk.rotten.clear()
+        assert await nodes.get(1, table, b"k000", after=last) == {b"k000": b"v250"}
+        assert disk.trashed == []
+
+
+async def test_a_table_stays_while_nobody_confirms_that_its_log_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(tmp_path, 1) as nodes:
+        _, table, last = await flushed(nodes)
+        disk = nodes.nodes[1].disk
+        command, refused = Questions.command, list[Command]()
+
+        async def leaderless(self: Questions, asked: Command) -> None:
+            if is_pin(asked) and len(refused) < 3:
+                refused.append(asked)
+                raise NotReadyError("it knows no leader now")
+            await command(self, asked)
+
+        host = nodes.nodes[1].tables._hosts.host(table)
+        monkeypatch.setattr(Questions, "command", leaderless)
+        disk.rotten.add(table)
+        with pytest.raises(NotReadyError, match="does not serve"):
+            await nodes.get(1, table, b"k000")
+        await until(lambda: "knows no leader" in host.why or disk.trashed)
+        assert disk.trashed == []
+        await until(lambda: disk.trashed == [table])
+        await serving(nodes, table, 1)
+        assert len(refused) == 3
         assert await nodes.get(1, table, b"k000", after=last) == {b"k000": b"v250"}
 
 
