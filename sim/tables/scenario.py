@@ -38,6 +38,7 @@ SETTINGS: Final = TableSettings(
     retry_s=0.05,
     retry_max_s=0.5,
     patience_s=1.5,
+    repair_s=2.0,
     part_bytes=256,
     pin_s=3.0,
 )

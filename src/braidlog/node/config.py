@@ -94,7 +94,8 @@ class TimingSettings:
     retention_ms: int = 10_000
     """Between looks at what the retention of logs lets go of."""
     table_repair_ms: int = 30_000
-    """A host of tables that was dead for so long is replaced by another node."""
+    """A host of tables that was dead for so long is replaced by another node. One that
+    no other host gave a copy for so long makes its table anew of the log."""
     scrub_ms: int = 7 * 24 * 3600 * 1000
     """Between the beginnings of passes that read everything that is on the disk."""
     slow_ms: int = 10

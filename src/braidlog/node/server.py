@@ -163,8 +163,11 @@ class NodeServer:
         if self._store is not None:
             return None
         config = self._config
-        memory = TableSettings(memory_bytes_max=config.limits.tables_memory_bytes)
-        return native_tables(Path(config.node.data) / TABLES, memory)
+        settings = TableSettings(
+            memory_bytes_max=config.limits.tables_memory_bytes,
+            repair_s=config.timing.table_repair_ms / 1000,
+        )
+        return native_tables(Path(config.node.data) / TABLES, settings)
 
     def _open_faults(self, store: NodeStore) -> FaultLog | None:
         config = self._config

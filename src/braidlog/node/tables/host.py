@@ -1,9 +1,11 @@
 """One table that this node keeps: opened or copied, then following its log.
 
 *Theory of operation.* One task takes the table through its life. It opens what is here,
-or copies it from a host that has all of it, and then applies the log. A second one
-flushes, moves the pin of this node, and merges. A third builds indexes. What breaks the
-table ends all of them: it is closed, the repository is told, and it is copied anew.
+or copies it from a host that has all of it, and then applies the log. It is made anew
+of the log only if no other host has all of it, or none gives it for a while. A second
+task flushes, moves the pin of this node, and merges. A third builds indexes. What
+breaks the table ends all of them: it is closed, the repository is told, and it is
+copied anew.
 
 The node answers from a table once it has applied everything that was committed when it
 was opened. So a node that restarts, or follows the log from its start, never answers
@@ -130,6 +132,8 @@ class TableHost:
         self._figures: dict[str, int | str] = {}
         self._damaged = False
         """Whether what is here is to be replaced by a copy."""
+        self._refused_since: float | None = None
+        """Since when no other host has given anything of a copy that is needed."""
 
     # --- to look at
 
@@ -300,6 +304,7 @@ class TableHost:
             self._table = await parts.slow.run(opened)
         except CorruptionError as error:
             raise _BrokenError(error) from error
+        self._refused_since = None
         await self._check_behind()
         if self._table.applied + 1 < log.trim:
             msg = f"position {self._table.applied + 1} of its log was trimmed"
@@ -329,40 +334,69 @@ class TableHost:
         return self.joined or not self._sources()
 
     async def _copy(self) -> None:
+        """Get the table from another host, or begin it anew of the log.
+
+        Raises:
+            LogError: neither can be done now; what is here stays.
+        """
         parts, last = self._parts, None
         self._enter(HostState.COPYING, self.why)
         for source in self._sources():
-            self._copying = TableCopy(
-                self.info.table,
-                parts.engine.files,
-                parts.questions,
-                parts.slow,
-                parts.settings,
-            )
             try:
-                copied = await self._copying.copy(source)
+                await self._copy_from(source)
             except LogError as error:
                 last = error
-                continue
-            parts.counters.table_copies += 1
-            parts.counters.table_copied_bytes += copied.bytes
-            self._tell(
-                "table_copied",
-                f"table {self.info.name!r} was copied from node {source}: "
-                f"{copied.bytes} bytes in {copied.files} files",
-            )
-            return
+            else:
+                return
         if not self._reaches_back:
             raise last or NotReadyError("no other node has all of it")
-        # It is made anew from the log.
+        waits = last is not None and not self._is_refused_for_long()
         try:
+            # Also while others are asked again: in the end the log may be all there is.
             await self._hold_log()
         except TrimmedError as error:
             # What is here stays: the next attempt finds that there is nothing better.
             name = self.info.name
             _log.warning("table %r cannot be made anew: %s", name, error.message)
             raise
+        if last is not None and waits:
+            raise last
+        # It is made anew from the log.
         await parts.slow.run(partial(parts.engine.files.trash, self.info.table))
+
+    async def _copy_from(self, source: int) -> None:
+        parts = self._parts
+        self._copying = TableCopy(
+            self.info.table,
+            parts.engine.files,
+            parts.questions,
+            parts.slow,
+            parts.settings,
+        )
+        try:
+            copied = await self._copying.copy(source)
+        except LogError as error:
+            # A copy that was cut off goes on; a damaged one would end like that again.
+            if self._copying.copied_bytes and not isinstance(error, CorruptionError):
+                self._refused_since = None
+            raise
+        parts.counters.table_copies += 1
+        parts.counters.table_copied_bytes += copied.bytes
+        self._tell(
+            "table_copied",
+            f"table {self.info.name!r} was copied from node {source}: "
+            f"{copied.bytes} bytes in {copied.files} files",
+        )
+
+    def _is_refused_for_long(self) -> bool:
+        """Tell whether all others have refused a copy for as long as one may be away.
+
+        A host that starts, or is behind its log, refuses for a moment.
+        """
+        now = asyncio.get_running_loop().time()
+        if self._refused_since is None:
+            self._refused_since = now
+        return now - self._refused_since >= self._parts.settings.repair_s
 
     async def _hold_log(self) -> None:
         """Have the log keep everything that the table is made of.

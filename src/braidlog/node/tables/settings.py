@@ -22,6 +22,9 @@ class TableSettings:
     retry_max_s: float = 5.0
     patience_s: float = 6.0
     """Longest time in which another node has to answer."""
+    repair_s: float = 30.0
+    """Other hosts are asked for a copy for so long before a table is made anew of the
+    log, which takes longer."""
     wait_max_s: float = 60.0
     """Longest time that a request waits for a position."""
     waiters_max: int = 100_000

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -13,11 +15,12 @@ from braidlog.client import AsyncClusterLog
 from braidlog.errors import CorruptionError, LogError, NotReadyError
 from braidlog.node.tables.host import HostState, TableHost
 from braidlog.node.tables.questions import Questions
+from braidlog.node.tables.tables import Tables
 from braidlog.node.tables.view import CatalogView
 from braidlog.wire.commands import Command, SetCursor
 from braidlog.wire.messages import Metadata
 from braidlog.wire.tables import TableInfo
-from unit.node.tables.cluster import Nodes, running, serving, until
+from unit.node.tables.cluster import SETTINGS, Node, Nodes, running, serving, until
 from unit.node.tables.test_hosts import fill, make
 
 
@@ -113,6 +116,83 @@ async def test_the_last_host_is_made_anew_of_a_log_that_reaches_back(
         await until(lambda: disk.trashed == [table])
         await serving(nodes, table, 1)
         assert await nodes.get(1, table, b"k000", after=last) == {b"k000": b"v250"}
+
+
+@dataclass
+class Refusals:
+    """Hosts that give nobody a copy: each is asked so often, and says so."""
+
+    most: int
+    said: int = 0
+
+    def begin(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        pin = Tables._pin
+
+        async def refusing(self_: Tables, *given: Any) -> Any:
+            if self.said < self.most:
+                self.said += 1
+                raise NotReadyError("it is catching up")
+            return await pin(self_, *given)
+
+        monkeypatch.setattr(Tables, "_pin", refusing)
+
+
+async def hurt(nodes: Nodes, table: bytes) -> Node:
+    """Damage the first host of a table, and find it."""
+    info = await nodes.info(table)
+    assert info is not None
+    assert {*info.joined} == {*info.hosts}
+    node = nodes.nodes[info.hosts[0]]
+    node.disk.rotten.add(table)
+    with pytest.raises(NotReadyError, match="does not serve"):
+        await nodes.get(info.hosts[0], table, b"k000")
+    return node
+
+
+async def test_a_copy_that_is_refused_at_first_is_asked_for_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log reaches back, but applying all of it again takes longer."""
+    async with running(tmp_path, 3) as nodes:
+        log, table = await make(nodes, 2)
+        last = await fill(log, 300)
+        refusals = Refusals(3)
+        refusals.begin(monkeypatch)
+        node = await hurt(nodes, table)
+        installed = node.disk.installed
+        await until(lambda: node.disk.trashed or node.disk.installed > installed)
+        assert (node.disk.trashed, refusals.said) == ([], 3)
+        number = node.config.node.id
+        await serving(nodes, table, number)
+        found = await nodes.get(number, table, b"k000", after=last)
+        assert found == {b"k000": b"v250"}
+
+
+async def test_a_host_that_gets_no_copy_makes_the_table_anew_of_the_log_in_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hasty = replace(SETTINGS, repair_s=2.0)
+    async with running(tmp_path, 3, settings=hasty) as nodes:
+        log, table = await make(nodes, 2)
+        last = await fill(log, 300)
+        refusals = Refusals(1_000_000)
+        refusals.begin(monkeypatch)
+        both = [each.tables._hosts for each in nodes.nodes.values()]
+        hosts = [each._hosts[table] for each in both if table in each._hosts]
+        await until(lambda: all(each._pinned_at > 200 for each in hosts))
+        begun = asyncio.get_running_loop().time()
+        node = await hurt(nodes, table)
+        await until(lambda: node.disk.trashed or refusals.said > 1)
+        # A trim must not take the log away meanwhile.
+        assert (await log.trim(200), node.disk.trashed) == (1, [])
+        await until(lambda: node.disk.trashed)
+        assert asyncio.get_running_loop().time() - begun >= hasty.repair_s
+        assert refusals.said > 2
+        number = node.config.node.id
+        await serving(nodes, table, number)
+        found = await nodes.get(number, table, b"k000", after=last)
+        assert found == {b"k000": b"v250"}
+        assert node.disk.installed == 0
 
 
 async def flushed(nodes: Nodes) -> tuple[AsyncClusterLog, bytes, int]:
