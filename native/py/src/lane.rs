@@ -1,390 +1,561 @@
-//! One end of a connection: one call for each socket read, one for each frame to send.
+//! What a node does with every append: one call for each frame, and one for each turn.
+// One file: the calls of one Python class, and what frames do to its replicas.
 
-use braidlog_core::Error;
-use braidlog_core::lane::stream::COMMIT;
-use braidlog_core::lane::{Appended, Conn as CoreConn, Event, Refusal, Segment, Side};
-use braidlog_core::wire::{Frame, Place};
-use pyo3::buffer::PyBuffer;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use braidlog_core::lane::report::REPORT;
+use braidlog_core::lane::stream::{
+    Broken, COMMIT, Cut, Part, REPLICATE, Taken, commits, encode_replicate, replicate,
+};
+use braidlog_core::wal::Verified;
+use braidlog_core::wire::Frame;
 use pyo3::gc::{PyTraverseError, PyVisit};
+use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use pyo3::types::PyList;
 
+use crate::conn::Conn;
 use crate::error::to_py;
-use crate::exit::with_python;
-use crate::stream::Lane;
+use crate::group::{CONSENSUS, Group};
+use crate::held::Held;
+use crate::leader::Leader;
+use crate::leads::Leads;
+use crate::links::Links;
+use crate::replicas::Replicas;
+use crate::round::{Row, kept_of_group};
+use crate::stream::{RUNNING, Stream, broke, kept, run_of};
+use crate::tail::Tail;
 
-/// Whether a request was opened, or why not; `braidlog.wire.server` has the words.
-const OPENED: u8 = 0;
-const UNNUMBERED: u8 = 1;
-const OPEN_ALREADY: u8 = 2;
-const NO_ROOM: u8 = 3;
+/// An answer to an append: request, LLSN, GLSN, records, version.
+type Answer = (u32, u64, u64, u64, u64);
 
-/// One end of a connection: frames in, frames out, and the requests that are open between.
+/// The replicas of a node, and what frames of peers and appends did to them in this turn.
 #[pyclass(module = "braidlog._native")]
-pub struct Conn {
-    core: CoreConn<Py<PyAny>>,
-    /// Takes what peers say to one another, as far as it is what is next.
+pub struct Lane {
+    pub replicas: Py<Replicas>,
+    streams: BTreeMap<u64, Py<Stream>>,
+    by_log: BTreeMap<Vec<u8>, BTreeSet<u64>>,
+    /// Streams of which something can be read that could not be before.
+    advanced: Vec<u64>,
+    /// Streams of which something was written that may not be durable.
+    unsynced: Vec<u64>,
+    /// Streams that may have something to report.
+    due: Vec<u64>,
+    answers: Vec<(Py<PyAny>, Answer)>,
+    /// What broke while a socket was read, where nobody could be told.
+    pub broken: Option<PyErr>,
+    pub links: Links,
+    pub group: Option<Group>,
+    /// What this node leads, while it does.
+    pub leads: Option<Leads>,
+    /// Whether Python has to look at what it leads.
+    pub lead_due: bool,
+    /// Nodes that have reported.
+    pub heard: BTreeSet<u64>,
+    /// Gives the time in seconds, when a report comes.
+    pub clock: Py<PyAny>,
+    /// Messages of the group that could not be sent from here.
+    pub unsent: Vec<Unsent>,
+    /// Who reports: node, start, features.
+    pub identity: (u64, u64, u64),
+    /// Number of the last report.
+    reported: u64,
+    /// The node that is told what became durable; 0: Python tells it.
     #[pyo3(get, set)]
-    lane: Option<Py<Lane>>,
+    pub reports_to: u64,
 }
 
 #[pymethods]
-impl Conn {
+impl Lane {
     #[new]
-    #[pyo3(signature = (*, server, window, incoming_bytes_max, frame_bytes_max, last=0))]
-    fn new(
-        server: bool,
-        window: u64,
-        incoming_bytes_max: usize,
-        frame_bytes_max: usize,
-        last: u32,
-    ) -> Self {
-        let side = if server { Side::Server } else { Side::Client };
+    fn new(replicas: Py<Replicas>, clock: Py<PyAny>) -> Self {
         Self {
-            core: CoreConn::new(side, window, incoming_bytes_max, frame_bytes_max, last),
-            lane: None,
+            replicas,
+            streams: BTreeMap::new(),
+            by_log: BTreeMap::new(),
+            advanced: Vec::new(),
+            unsynced: Vec::new(),
+            due: Vec::new(),
+            answers: Vec::new(),
+            broken: None,
+            links: Links::default(),
+            group: None,
+            leads: None,
+            lead_due: false,
+            heard: BTreeSet::new(),
+            clock,
+            unsent: Vec::new(),
+            identity: (0, 0, 0),
+            reported: 0,
+            reports_to: 0,
         }
     }
 
-    /// Take what came from `begin` on, up to the first cold frame.
-    ///
-    /// Returns the appends as (stream, epoch, requests, batches), what is answered as (request, llsn,
-    /// glsn, count, version), the cold frame as (kind, request, head, payload), where the
-    /// rest begins, and how many frames the lane has taken, of which how many are commits.
-    fn feed<'py>(&mut self, data: &Bound<'py, PyAny>, begin: usize) -> PyResult<Fed<'py>> {
-        let py = data.py();
-        let mut found = Found::new(py);
-        let buffer = View::of(data)?;
-        let bytes = buffer.bytes()?;
-        let rest = bytes.get(begin..).unwrap_or_default();
-        let (mut hot, mut commits) = (0, 0);
-        let mut lane = self.lane.as_ref().map(|lane| lane.bind(py).borrow_mut());
-        let peer = |frame: &Frame<'_>| {
-            let taken = lane.as_mut().is_some_and(|lane| lane.take(py, frame));
-            hot += usize::from(taken);
-            commits += usize::from(taken && frame.kind == COMMIT);
-            taken
+    // --- who speaks to whom
+
+    /// Say who reports: a node, the number of its start, and what its version knows.
+    fn identify(&mut self, node: u64, incarnation: u64, features: u64) {
+        self.identity = (node, incarnation, features);
+    }
+
+    /// The number of the next report.
+    pub fn next_report(&mut self) -> u64 {
+        self.reported += 1;
+        self.reported
+    }
+
+    /// Speak to a node over this connection, of which at most so many bytes may wait for the socket.
+    fn link(&mut self, node: u64, conn: Py<Conn>, wire: Py<PyAny>, unsent_bytes_max: usize) {
+        self.links.limit(unsent_bytes_max);
+        self.links.open(node, conn, wire);
+    }
+
+    /// Have this connection to a node no more.
+    fn unlink(&mut self, node: u64, conn: Py<Conn>) {
+        self.links.close(node, &conn);
+    }
+
+    // --- the group
+
+    /// Take part in a Raft group, given the head of its messages.
+    fn join(&mut self, head: Vec<u8>, tail: Py<Tail>) {
+        self.group = Some(Group::new(head, tail));
+    }
+
+    /// Write what the group appends into this log of the store; 0: Python writes it.
+    fn write_into(&mut self, log: u32) {
+        if let Some(group) = &mut self.group {
+            group.write_into(log);
+        }
+    }
+
+    /// Take the number of a write of the group that became durable and that Python has to be told of; 0: none.
+    fn take_stored(&mut self) -> u64 {
+        self.group.as_mut().map_or(0, Group::take_stored)
+    }
+
+    // --- who leads
+
+    /// Take reports for a leader from now on, and make and commit its cuts, as of this state of the repository. Streams
+    /// that change, `excluded`, get no cuts; nodes in `gone` are taken for dead; with `measures` answers are measured.
+    fn lead(
+        &mut self,
+        leader: Py<Leader>,
+        state: Py<PyAny>,
+        excluded: &Bound<'_, PyAny>,
+        gone: &Bound<'_, PyAny>,
+        measures: bool,
+    ) -> PyResult<()> {
+        self.leads = Some(Leads::new(leader, state, excluded, gone, measures)?);
+        Ok(())
+    }
+
+    /// Whether something is committed that Python has not applied.
+    #[getter]
+    fn behind(&self, py: Python<'_>) -> bool {
+        self.group.as_ref().is_some_and(|group| group.is_behind(py))
+    }
+
+    /// Take no reports any more.
+    fn resign(&mut self) {
+        self.leads = None;
+    }
+
+    /// Take the nodes that have reported, and those that have answered.
+    fn take_heard(&mut self) -> (BTreeSet<u64>, BTreeSet<u64>) {
+        let kept = self.group.as_mut().map(Group::take_kept);
+        (std::mem::take(&mut self.heard), kept.unwrap_or_default())
+    }
+
+    // --- replicas
+
+    /// Take frames for a replica from now on.
+    fn host(&mut self, number: u64, stream: Py<Stream>) {
+        self.streams.insert(number, stream);
+    }
+
+    /// Say of which log a stream is one.
+    fn of_log(&mut self, number: u64, log: &[u8]) {
+        self.by_log.entry(log.to_vec()).or_default().insert(number);
+    }
+
+    /// Forget a replica.
+    fn drop(&mut self, number: u64) {
+        self.streams.remove(&number);
+        for streams in self.by_log.values_mut() {
+            streams.remove(&number);
+        }
+        self.by_log.retain(|_, streams| !streams.is_empty());
+        for list in [&mut self.advanced, &mut self.unsynced, &mut self.due] {
+            list.retain(|of| *of != number);
+        }
+    }
+
+    /// The streams of a log, rising.
+    fn streams_of(&self, log: &[u8]) -> Vec<u64> {
+        let found = self.by_log.get(log).into_iter().flatten();
+        found.copied().collect()
+    }
+
+    /// Whether something is to be done at the end of the turn.
+    #[getter]
+    fn stirred(&self) -> bool {
+        self.is_stirred()
+    }
+
+    /// Append batches that came together: where the first of those is that are new, these, the repeats as
+    /// (request, LLSN, records), and the backups that Python has to send them to; `None` if Python has to look at
+    /// them.
+    fn append<'py>(
+        &mut self,
+        py: Python<'py>,
+        number: u64,
+        epoch: u64,
+        requests: Vec<Py<PyAny>>,
+        batches: Vec<Bound<'py, PyAny>>,
+    ) -> PyResult<Option<Appended<'py>>> {
+        let Some(held) = self.streams.get(&number) else {
+            return Ok(None);
         };
-        let fed = self.core.feed(rest, peer, |event| found.add(&event));
-        let end = begin + fed.map_err(|error| refused(py, &error))?;
-        Ok((
-            found.appends,
-            found.appended,
-            found.cold,
-            end,
-            (hot, commits),
-        ))
+        let mut stream = held.bind(py).borrow_mut();
+        let standing = *stream.core.standing();
+        let known = epoch == 0 || epoch == standing.epoch;
+        if stream.core.part() != Some(Part::Primary) || !known {
+            return Ok(None);
+        }
+        let Some(disk) = stream.disk.clone() else {
+            return Ok(None);
+        };
+        let views = batches.iter().map(|batch| Held::of(batch, "batch"));
+        let views: Vec<Held> = views.collect::<PyResult<_>>()?;
+        let bytes: Vec<&[u8]> = views.iter().map(Held::as_slice).collect();
+        let size: u64 = bytes.iter().map(|batch| batch.len() as u64).sum();
+        if stream.core.waiting_bytes() + size > stream.waiting_bytes_max {
+            return Ok(None);
+        }
+        let Some(verified) = disk.ready(&bytes) else {
+            return Ok(None);
+        };
+        if !stream.nulls && verified.iter().any(Verified::has_nulls) {
+            return Ok(None);
+        }
+        // A refused call changes nothing: Python makes it again, and says what is wrong.
+        let placed = disk
+            .store
+            .append_batches(disk.number, standing.epoch, &verified);
+        let Ok(placed) = placed else {
+            return Ok(None);
+        };
+        let (after, ticket) = (disk.standing(), disk.store.latest());
+        disk.store.nudge();
+        self.replicas.get().hurry(size);
+        let (fresh, mut repeats) = (PyList::empty(py), Vec::new());
+        let mut next = standing.next;
+        for ((at, request), batch) in placed.iter().zip(requests).zip(&batches) {
+            let (count, size) = (u64::from(at.count), batch.len()? as u64);
+            if at.new {
+                if at.llsn != next {
+                    return Err(broke(py, Broken("the storage left an LLSN out")));
+                }
+                next += count;
+                fresh.append(batch)?;
+                stream.put(request, at.llsn, count, size);
+            } else {
+                repeats.push((request, at.llsn, count));
+            }
+        }
+        let (after, ticket) = (after.map_err(to_py)?, ticket.map_err(to_py)?);
+        kept(py, stream.core.wrote(after, ticket))?;
+        if after.next != next {
+            return Err(broke(py, Broken("the storage placed more than it says")));
+        }
+        note(&mut self.unsynced, number, &mut stream.unsynced);
+        let mut left = Vec::new();
+        if !fresh.is_empty() && !stream.backups.is_empty() {
+            let parts: Vec<Bound<'py, PyAny>> = fresh.iter().collect();
+            let sizes = parts
+                .iter()
+                .map(PyAnyMethods::len)
+                .collect::<PyResult<Vec<_>>>()?;
+            let message =
+                encode_replicate(number, standing.epoch, standing.next, sizes.into_iter());
+            for node in &stream.backups {
+                if !self.links.send(py, *node, REPLICATE, &message, &parts) {
+                    left.push(*node);
+                }
+            }
+        }
+        Ok(Some((standing.next, fresh, repeats, left)))
+    }
+
+    /// Apply the cuts of a `Commit` that is of this node, given its head; false if Python has to look at them.
+    pub fn commit(&mut self, py: Python<'_>, head: &[u8]) -> bool {
+        self.take(
+            py,
+            &Frame {
+                kind: COMMIT,
+                request: 0,
+                head,
+                payload: &[],
+            },
+        )
+    }
+
+    /// Note that every write up to `ticket` is durable.
+    fn synced(&mut self, py: Python<'_>, ticket: u64) -> PyResult<()> {
+        for number in std::mem::take(&mut self.unsynced) {
+            let Some(held) = self.streams.get(&number) else {
+                continue;
+            };
+            let mut stream = held.bind(py).borrow_mut();
+            stream.core.synced(ticket);
+            stream.unsynced = false;
+            if stream.core.is_unsynced() {
+                note(&mut self.unsynced, number, &mut stream.unsynced);
+            }
+            if stream.core.part().is_some() && stream.core.is_unsaid(RUNNING) {
+                self.due.push(number);
+            }
+        }
+        if let Some(group) = &mut self.group {
+            let messages = kept_of_group(py, group.synced(py, ticket))?;
+            self.send_all(py, messages);
+        }
+        Ok(())
+    }
+
+    /// What there is to do at the end of the turn: the fields of reports, streams of
+    /// which something can be read, answers as (session, rows) and when those who get them came, as (time, how many);
+    /// messages of the group that Python has to send, and whether it has to look at the group; sockets to write to.
+    fn turn<'py>(&mut self, py: Python<'py>) -> PyResult<Turn<'py>> {
+        if let Some(broken) = self.broken.take() {
+            return Err(broken);
+        }
+        if let Some(group) = &mut self.group {
+            let messages = kept_of_group(py, group.turn(py, self.replicas.get()))?;
+            self.send_all(py, messages);
+        }
+        self.commit_cuts(py)?;
+        let mut reports = Vec::new();
+        for number in std::mem::take(&mut self.due) {
+            let Some(held) = self.streams.get(&number) else {
+                continue;
+            };
+            let mut stream = held.bind(py).borrow_mut();
+            // What happened since then is Python's to report.
+            if stream.core.part().is_none() || !stream.core.is_unsaid(RUNNING) {
+                continue;
+            }
+            let mark = kept(py, stream.core.say(RUNNING))?;
+            let committed = stream.core.standing().committed;
+            let (version, end) = (mark.version, mark.end);
+            reports.push((number, mark.epoch, version, committed, end, RUNNING));
+        }
+        if !reports.is_empty() && self.report(py, &reports) {
+            reports.clear();
+        }
+        self.propose_cuts(py)?;
+        let advanced = std::mem::take(&mut self.advanced);
+        for number in &advanced {
+            if let Some(held) = self.streams.get(number) {
+                held.bind(py).borrow_mut().advanced = false;
+            }
+        }
+        let answers = std::mem::take(&mut self.answers);
+        let (sessions, times) = by_session(py, answers)?;
+        let look = self.group.as_mut().is_some_and(Group::take_due);
+        let unsent = std::mem::take(&mut self.unsent);
+        let written = self.links.take_written();
+        let due = (unsent, look, std::mem::take(&mut self.lead_due));
+        Ok((reports, advanced, sessions, times, due, written))
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        visit.call(&self.lane)
+        for stream in self.streams.values() {
+            visit.call(stream)?;
+        }
+        for (request, _) in &self.answers {
+            visit.call(request)?;
+        }
+        if let Some(group) = &self.group {
+            group.traverse(&visit)?;
+        }
+        if let Some(leads) = &self.leads {
+            leads.traverse(&visit)?;
+        }
+        visit.call(&self.clock)?;
+        self.links.traverse(&visit)
     }
 
     fn __clear__(&mut self) {
-        self.lane = None;
-    }
-
-    /// Whether the frames of appends are taken here.
-    #[getter]
-    fn hot(&self) -> bool {
-        self.core.is_hot()
-    }
-
-    #[setter]
-    fn set_hot(&mut self, hot: bool) {
-        self.core.set_hot(hot);
-    }
-
-    /// Other limits: for the frames that come and whose header has not been seen, and for those that go.
-    fn limit(&mut self, incoming_bytes_max: usize, frame_bytes_max: usize) {
-        self.core.limit(incoming_bytes_max, frame_bytes_max);
-    }
-
-    /// What the open requests may take.
-    #[getter]
-    fn window(&self) -> u64 {
-        self.core.requests().window()
-    }
-
-    #[setter]
-    fn set_window(&mut self, window: u64) {
-        self.core.requests_mut().set_window(window);
-    }
-
-    /// Bytes that are missing for the header or, once that is there, for the frame.
-    #[getter]
-    fn missing(&self) -> usize {
-        self.core.decoder().missing()
-    }
-
-    /// Bytes of a frame that is not whole.
-    #[getter]
-    fn buffered(&self) -> usize {
-        self.core.decoder().buffered()
-    }
-
-    /// What the open requests take.
-    #[getter]
-    fn used(&self) -> u64 {
-        self.core.requests().used()
-    }
-
-    /// How many requests are open.
-    #[getter]
-    fn open_count(&self) -> usize {
-        self.core.requests().len()
-    }
-
-    /// The numbers of the open requests, in the order in which they were opened.
-    #[getter]
-    fn open_numbers(&self) -> Vec<u32> {
-        self.core.requests().numbers()
-    }
-
-    /// Bytes that are outgoing and were not taken.
-    #[getter]
-    fn queued_bytes(&self) -> usize {
-        self.core.queued_bytes()
-    }
-
-    /// The kind of an open request; 0 if it is not open.
-    fn kind(&self, request: u32) -> u8 {
-        self.core.requests().kind(request).unwrap_or(0)
-    }
-
-    /// Open a cold request of the other side: 0, or a number that says why not.
-    fn open(&mut self, request: u32, kind: u8, size: usize) -> u8 {
-        match self.core.requests_mut().open(request, kind, size) {
-            Ok(()) => OPENED,
-            Err(Refusal::Unnumbered) => UNNUMBERED,
-            Err(Refusal::Open) => OPEN_ALREADY,
-            Err(Refusal::Window) => NO_ROOM,
-        }
-    }
-
-    /// Close a request; its kind, 0 if it is not open.
-    fn settle(&mut self, request: u32) -> u8 {
-        self.core.requests_mut().settle(request).unwrap_or(0)
-    }
-
-    /// Close all requests.
-    fn clear(&mut self) {
-        self.core.requests_mut().clear();
-    }
-
-    /// Let go of the bytes of a frame that is not whole.
-    fn release(&mut self, incoming_bytes_max: usize) {
-        self.core.release(incoming_bytes_max);
-    }
-
-    /// Queue a frame; its size if it is too large, and else 0.
-    fn queue(
-        &mut self,
-        kind: u8,
-        request: u32,
-        head: &[u8],
-        payload: Vec<Bound<'_, PyAny>>,
-    ) -> PyResult<i64> {
-        let views = Views::of(&payload)?;
-        let slices = views.slices()?;
-        let queued = self
-            .core
-            .queue(kind, request, head, &slices, |n| lent(&payload, n));
-        too_large(queued.map(|()| 0), |size| size)
-    }
-
-    /// Queue the answer to an open request and settle it; its size if it is too large, and else 0.
-    fn answer(
-        &mut self,
-        request: u32,
-        kind: u8,
-        head: &[u8],
-        payload: Vec<Bound<'_, PyAny>>,
-    ) -> PyResult<i64> {
-        let views = Views::of(&payload)?;
-        let slices = views.slices()?;
-        let queued = self
-            .core
-            .answer(request, kind, head, &slices, |n| lent(&payload, n));
-        too_large(queued.map(|()| 0), |size| size)
-    }
-
-    /// Queue a request: its number, 0 without room for it, or its negative size if it is too large.
-    fn ask(&mut self, kind: u8, head: &[u8], payload: Vec<Bound<'_, PyAny>>) -> PyResult<i64> {
-        let views = Views::of(&payload)?;
-        let slices = views.slices()?;
-        let asked = self
-            .core
-            .ask(kind, head, &slices, |n| lent(&payload, n))
-            .map(|number| number.map_or(0, i64::from));
-        too_large(asked, |size| -size)
-    }
-
-    /// Answer appends, as (request, llsn, glsn, count, version); those that are not open are returned.
-    fn answer_appends(&mut self, answers: Vec<Answered>) -> PyResult<Vec<u32>> {
-        let mut others = Vec::new();
-        for (request, llsn, glsn, count, version) in answers {
-            let appended = Appended {
-                llsn,
-                glsn,
-                count,
-                version,
-            };
-            if !self.core.answer_append(request, &appended).map_err(to_py)? {
-                others.push(request);
-            }
-        }
-        Ok(others)
-    }
-
-    /// Take what is to be written, in order.
-    fn take<'py>(&mut self, py: Python<'py>) -> Vec<Bound<'py, PyAny>> {
-        let buffer = |segment: Segment<Py<PyAny>>| match segment {
-            Segment::Own(bytes) => PyBytes::new(py, &bytes).into_any(),
-            Segment::Lent(object) => object.into_bound(py),
-        };
-        self.core.take().into_iter().map(buffer).collect()
+        self.streams.clear();
+        self.answers.clear();
+        self.links.clear();
+        self.group = None;
+        self.leads = None;
     }
 }
 
-type Appends<'py> = (u64, u64, Vec<u32>, Vec<Bound<'py, PyBytes>>);
-type Fed<'py> = (
-    Vec<Appends<'py>>,
-    Vec<Answered>,
-    Option<Cold<'py>>,
-    usize,
-    (usize, usize),
+type Repeats = Vec<(Py<PyAny>, u64, u64)>;
+type Appended<'py> = (u64, Bound<'py, PyList>, Repeats, Vec<u64>);
+type Sessions<'py> = Vec<(Bound<'py, PyAny>, Vec<Answer>)>;
+type Times = Vec<(f64, usize)>;
+/// A message that Python has to send: to whom, its kind, head and payload, if it has one.
+pub type Unsent = (u64, u8, Vec<u8>, Py<PyAny>);
+type OfGroup = (Vec<Unsent>, bool, bool);
+type Turn<'py> = (
+    Vec<Row>,
+    Vec<u64>,
+    Sessions<'py>,
+    Times,
+    OfGroup,
+    Vec<Py<PyAny>>,
 );
-type Answered = (u32, u64, u64, u64, u64);
-type Cold<'py> = (u8, u32, Bound<'py, PyBytes>, Bound<'py, PyBytes>);
 
-/// What one call found.
-struct Found<'py> {
-    py: Python<'py>,
-    appends: Vec<Appends<'py>>,
-    appended: Vec<Answered>,
-    cold: Option<Cold<'py>>,
-}
-
-impl<'py> Found<'py> {
-    fn new(py: Python<'py>) -> Self {
-        Self {
-            py,
-            appends: Vec::new(),
-            appended: Vec::new(),
-            cold: None,
-        }
+impl Lane {
+    /// Whether something is to be done at the end of the turn.
+    pub fn is_stirred(&self) -> bool {
+        let idle = self.advanced.is_empty() && self.due.is_empty() && self.answers.is_empty();
+        let group = self.group.as_ref().is_some_and(Group::is_stirred);
+        !idle || self.broken.is_some() || group || self.lead_due || self.links.has_written()
     }
 
-    fn add(&mut self, event: &Event<'_>) {
-        match event {
-            Event::Append {
-                place,
-                request,
-                batch,
-            } => self.append(*place, *request, PyBytes::new(self.py, batch)),
-            Event::Appended { request, appended } => self.appended.push((
-                *request,
-                appended.llsn,
-                appended.glsn,
-                appended.count,
-                appended.version,
-            )),
-            Event::Cold(frame) => self.cold = Some(self.cold(frame)),
-        }
-    }
-
-    fn append(&mut self, place: Place, request: u32, batch: Bound<'py, PyBytes>) {
-        match place {
-            Place::First { stream, epoch } => {
-                self.appends
-                    .push((stream, epoch, vec![request], vec![batch]));
+    /// Take a frame of a peer, if it is exactly what is next.
+    pub fn take(&mut self, py: Python<'_>, frame: &Frame<'_>) -> bool {
+        let taken = match frame.kind {
+            REPLICATE => self.replicate(py, frame),
+            COMMIT => self.apply_all(py, frame),
+            CONSENSUS => Ok(self.group.as_mut().map(|group| group.take(py, frame))),
+            REPORT => Ok(self.reported(py, frame)),
+            _ => Ok(None),
+        };
+        match taken {
+            // Nothing was written, or the store failed: Python does it again, and says what is wrong.
+            Ok(taken) => taken.unwrap_or(false),
+            Err(broken) => {
+                self.broken = Some(broke(py, broken));
+                true
             }
-            Place::Join(index) => {
-                if let Some((_, _, requests, batches)) = self.appends.get_mut(index) {
-                    requests.push(request);
-                    batches.push(batch);
+        }
+    }
+
+    fn replicate(&mut self, py: Python<'_>, frame: &Frame<'_>) -> Result<Option<bool>, Broken> {
+        let Some(batches) = replicate(frame.head) else {
+            return Ok(None);
+        };
+        let Some(held) = self.streams.get(&batches.stream) else {
+            return Ok(None);
+        };
+        let mut stream = held.bind(py).borrow_mut();
+        let (true, Some(parts), Some(disk)) = (
+            stream.core.takes(&batches),
+            batches.split(frame.payload),
+            stream.disk.clone(),
+        ) else {
+            return Ok(None);
+        };
+        let Some(verified) = disk.ready(&parts) else {
+            return Ok(None);
+        };
+        let (epoch, llsn) = (batches.epoch, batches.llsn);
+        let placed = disk
+            .store
+            .place_batches(disk.number, epoch, llsn, &verified);
+        let Some(standing) = placed.ok().and_then(|()| disk.written()) else {
+            return Ok(None);
+        };
+        disk.store.nudge();
+        self.replicas.get().hurry(frame.payload.len() as u64);
+        stream.core.wrote(standing.0, standing.1)?;
+        note(&mut self.unsynced, batches.stream, &mut stream.unsynced);
+        Ok(Some(true))
+    }
+
+    fn apply_all(&mut self, py: Python<'_>, frame: &Frame<'_>) -> Result<Option<bool>, Broken> {
+        if !frame.payload.is_empty() {
+            return Ok(None);
+        }
+        let Some(cuts) = commits(frame.head) else {
+            return Ok(None);
+        };
+        for cut in &cuts {
+            let Some(streams) = self.by_log.get(cut.log) else {
+                return Ok(None);
+            };
+            for number in streams.clone() {
+                // What was applied by then is known when Python does it again.
+                if self.apply(py, number, cut)?.is_none() {
+                    return Ok(None);
                 }
             }
-            Place::Single => {}
         }
+        Ok(Some(true))
     }
 
-    fn cold(&self, frame: &Frame<'_>) -> Cold<'py> {
-        let head = PyBytes::new(self.py, frame.head);
-        let payload = PyBytes::new(self.py, frame.payload);
-        (frame.kind, frame.request, head, payload)
-    }
-}
-
-/// The bytes of an object, while a caller that is attached to the interpreter holds them.
-enum View<'a> {
-    Bytes(&'a [u8]),
-    Buffer(PyBuffer<u8>),
-}
-
-impl<'a> View<'a> {
-    fn of(object: &'a Bound<'_, PyAny>) -> PyResult<Self> {
-        Ok(match object.cast::<PyBytes>() {
-            Ok(bytes) => Self::Bytes(bytes.as_bytes()),
-            Err(_) => Self::Buffer(PyBuffer::get(object)?),
-        })
-    }
-
-    fn bytes(&self) -> PyResult<&[u8]> {
-        let buffer = match self {
-            Self::Bytes(bytes) => return Ok(bytes),
-            Self::Buffer(buffer) => buffer,
+    fn apply(&mut self, py: Python<'_>, number: u64, cut: &Cut<'_>) -> Result<Option<()>, Broken> {
+        let Some(held) = self.streams.get(&number) else {
+            return Ok(None);
         };
-        if !buffer.is_c_contiguous() {
-            let reason = "the buffer is not contiguous".to_owned();
-            return Err(to_py(Error::InvalidArgument(reason)));
+        let mut stream = held.bind(py).borrow_mut();
+        let context = match stream.core.cut(cut) {
+            Some(Taken::Known) => return Ok(Some(())),
+            Some(Taken::Commit(context)) => context,
+            None => return Ok(None),
+        };
+        let Some(disk) = stream.disk.clone() else {
+            return Ok(None);
+        };
+        let epoch = stream.core.standing().epoch;
+        let committed = disk.store.commit(disk.number, epoch, context);
+        let Some((standing, ticket)) = committed.ok().and_then(|_| disk.written()) else {
+            return Ok(None);
+        };
+        stream.core.wrote(standing, ticket)?;
+        note(&mut self.unsynced, number, &mut stream.unsynced);
+        note(&mut self.advanced, number, &mut stream.advanced);
+        let run = run_of(context.llsn_begin, context.glsn_begin, context.length);
+        let placed = stream.core.release(&run)?;
+        if !placed.is_empty() {
+            stream.put_off();
         }
-        if buffer.item_count() == 0 {
-            return Ok(&[]);
+        for each in placed {
+            let answer = (0, each.llsn, each.glsn, each.count, context.version);
+            self.answers.push((each.request, answer));
         }
-        let start = buffer.buf_ptr().cast::<u8>();
-        // SAFETY: the buffer is contiguous and not null (it has bytes), it stays exported while it is
-        // borrowed, and no Python code runs before the slice is dropped: we hold the GIL throughout.
-        Ok(unsafe { std::slice::from_raw_parts(start, buffer.len_bytes()) })
+        Ok(Some(()))
     }
 }
 
-/// The bytes of the payloads of a frame.
-struct Views<'a>(Vec<View<'a>>);
-
-impl<'a> Views<'a> {
-    fn of(payload: &'a [Bound<'_, PyAny>]) -> PyResult<Self> {
-        payload
-            .iter()
-            .map(View::of)
-            .collect::<PyResult<_>>()
-            .map(Self)
-    }
-
-    fn slices(&self) -> PyResult<Vec<&[u8]>> {
-        self.0.iter().map(View::bytes).collect()
+/// Put a stream into a list, once.
+fn note(list: &mut Vec<u64>, number: u64, noted: &mut bool) {
+    if !std::mem::replace(noted, true) {
+        list.push(number);
     }
 }
 
-fn lent(payload: &[Bound<'_, PyAny>], index: usize) -> Py<PyAny> {
-    payload[index].clone().unbind()
-}
-
-/// A result of which only that a frame is too large is said by a number.
-fn too_large(result: braidlog_core::Result<i64>, said: impl Fn(i64) -> i64) -> PyResult<i64> {
-    match result {
-        Err(Error::TooLarge { size, .. }) => Ok(said(i64::try_from(size).unwrap_or(i64::MAX))),
-        other => other.map_err(to_py),
+/// Answers for each session, and when those came who get them.
+fn by_session<'py>(
+    py: Python<'py>,
+    answers: Vec<(Py<PyAny>, Answer)>,
+) -> PyResult<(Sessions<'py>, Times)> {
+    let mut sessions: Sessions<'py> = Vec::new();
+    let mut places = HashMap::new();
+    let mut times: Times = Vec::new();
+    for (request, mut answer) in answers {
+        let request = request.into_bound(py);
+        let session = request.getattr(intern!(py, "session"))?;
+        answer.0 = request.getattr(intern!(py, "number"))?.extract()?;
+        let began: f64 = request.getattr(intern!(py, "began"))?.extract()?;
+        match times.last_mut() {
+            #[expect(clippy::float_cmp, reason = "those that came together have the same")]
+            Some((time, count)) if *time == began => *count += 1,
+            _ => times.push((began, 1)),
+        }
+        let place = *places.entry(session.as_ptr()).or_insert(sessions.len());
+        match sessions.get_mut(place) {
+            Some((_, rows)) => rows.push(answer),
+            None => sessions.push((session, vec![answer])),
+        }
     }
-}
-
-fn refused(py: Python<'_>, error: &Error) -> PyErr {
-    let build = || {
-        let class = py
-            .import("braidlog.errors")?
-            .getattr("RemoteProtocolError")?;
-        class.call1((error.to_string(),))
-    };
-    with_python(py, build).map_or_else(|failure| failure, PyErr::from_value)
+    Ok((sessions, times))
 }

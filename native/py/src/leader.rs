@@ -1,12 +1,22 @@
 //! What the leader of the metadata repository knows of the replicas, and what can be committed.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
 
-use braidlog_core::lane::leader::{End, Leader as CoreLeader, Metadata, Node, Stream, Told};
+use braidlog_core::lane::leader::{
+    AnswerTimes, End, Leader as CoreLeader, Metadata, Node, Stream, Told,
+};
+use braidlog_core::lane::report::Report;
+use braidlog_core::lane::tail::Broken;
 use pyo3::exceptions::PyValueError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString, PyTuple};
+
+use crate::tail::broke;
+
+/// Latencies of cuts that are kept until Python takes them.
+const LATENCIES_MAX: usize = 1024;
 
 /// Number of the status of a stream that cuts may give something.
 const RUNNING: u64 = 1;
@@ -36,18 +46,39 @@ impl From<Node> for NodeReport {
 }
 
 /// The replicated state as Python has it: it is read, and nothing of it is kept.
-struct State<'py> {
+pub struct State<'py> {
     streams: Bound<'py, PyDict>,
     logs: Bound<'py, PyDict>,
 }
 
 impl<'py> State<'py> {
-    fn of(state: &Bound<'py, PyAny>) -> PyResult<Self> {
+    pub fn of(state: &Bound<'py, PyAny>) -> PyResult<Self> {
         let py = state.py();
         Ok(Self {
             streams: state.getattr(intern!(py, "streams"))?.cast_into()?,
             logs: state.getattr(intern!(py, "logs"))?.cast_into()?,
         })
+    }
+
+    /// Whether a report is of the start of a node that is known, and of replicas that have all that is committed.
+    pub fn is_steady(&self, state: &Bound<'py, PyAny>, report: &Report) -> PyResult<bool> {
+        let py = state.py();
+        let nodes = state.getattr(intern!(py, "nodes"))?;
+        let Some(known) = nodes.cast::<PyDict>()?.get_item(report.node)? else {
+            return Ok(false);
+        };
+        if field(&known, intern!(py, "incarnation"))? > report.head.incarnation {
+            return Ok(false);
+        }
+        for (number, told) in &report.streams {
+            let steady = self.stream(*number)?.is_some_and(|stream| {
+                stream.replicas.contains(&report.node) && told.committed >= stream.committed
+            });
+            if !steady {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     fn log(&self, log: &[u8]) -> PyResult<Bound<'py, PyAny>> {
@@ -117,7 +148,7 @@ fn told(report: Bound<'_, PyAny>) -> PyResult<(u64, Told, Py<PyAny>)> {
 }
 
 /// Numbers of nodes or streams, which mostly are none.
-fn numbers(given: Option<&Bound<'_, PyAny>>) -> PyResult<BTreeSet<u64>> {
+pub fn numbers(given: Option<&Bound<'_, PyAny>>) -> PyResult<BTreeSet<u64>> {
     let Some(given) = given else {
         return Ok(BTreeSet::new());
     };
@@ -127,7 +158,11 @@ fn numbers(given: Option<&Bound<'_, PyAny>>) -> PyResult<BTreeSet<u64>> {
 /// Latest reports, and cuts in flight.
 #[pyclass(subclass, module = "braidlog._native")]
 pub struct Leader {
-    core: CoreLeader<Py<PyAny>>,
+    pub core: CoreLeader<Py<PyAny>>,
+    pub times: AnswerTimes,
+    /// When cuts were proposed that were not told.
+    pub begun: BTreeMap<u64, Instant>,
+    latencies: Vec<f64>,
 }
 
 #[pymethods]
@@ -137,6 +172,9 @@ impl Leader {
     fn new(in_flight_max: usize) -> Self {
         Self {
             core: CoreLeader::new(in_flight_max),
+            times: AnswerTimes::default(),
+            begun: BTreeMap::new(),
+            latencies: Vec::new(),
         }
     }
 
@@ -167,6 +205,44 @@ impl Leader {
         let streams = streams.cast::<PyTuple>()?.iter().map(told);
         let streams = streams.collect::<PyResult<_>>()?;
         Ok(self.core.take(node, head, streams))
+    }
+
+    /// Measure the answer times of a report that was news, at a time in seconds.
+    fn measure(
+        &mut self,
+        state: &Bound<'_, PyAny>,
+        report: &Bound<'_, PyAny>,
+        now: f64,
+    ) -> PyResult<()> {
+        let py = report.py();
+        let node = field(report, intern!(py, "node"))?;
+        let full = report.getattr(intern!(py, "full"))?.extract()?;
+        let streams = report.getattr(intern!(py, "streams"))?;
+        let streams: Vec<_> = streams
+            .cast::<PyTuple>()?
+            .iter()
+            .map(told)
+            .collect::<PyResult<_>>()?;
+        let told = streams.iter().map(|(number, told, _)| (*number, *told));
+        let state = State::of(state)?;
+        self.times
+            .heard(&state, self.core.reports(), (node, full), told, now)
+    }
+
+    /// The median lag of each node since the last call, in seconds. A mark that still waits counts if it is at least
+    /// `least` old.
+    fn take_lags(
+        &mut self,
+        state: &Bound<'_, PyAny>,
+        now: f64,
+        least: f64,
+    ) -> PyResult<BTreeMap<u64, f64>> {
+        self.times.take(&State::of(state)?, now, least)
+    }
+
+    /// Drop what was measured while the leader itself was late.
+    fn forget_lags(&mut self) {
+        self.times.forget();
     }
 
     /// Drop reports of nodes that were removed.
@@ -262,7 +338,9 @@ impl Leader {
 
     /// Note that the last cut is in the log, and compute the next from what it leaves.
     fn proposed(&mut self, index: u64) -> PyResult<()> {
-        if self.core.proposed(index) {
+        // What Python proposes may have anything before it.
+        if self.core.proposed(index, false) {
+            self.begun.insert(index, Instant::now());
             return Ok(());
         }
         Err(PyValueError::new_err("no cut was made"))
@@ -281,6 +359,11 @@ impl Leader {
         index: u64,
         refused: bool,
     ) -> PyResult<Option<Bound<'py, PyTuple>>> {
+        if refused && self.core.is_told(index) {
+            let reason = format!("the cut {index} was told to replicas, and is refused");
+            return Err(broke(py, &Broken(reason)));
+        }
+        self.note(index);
         let logs = self.core.settled(index, refused);
         let bytes =
             |logs: Vec<Vec<u8>>| PyTuple::new(py, logs.iter().map(|log| PyBytes::new(py, log)));
@@ -290,12 +373,28 @@ impl Leader {
     /// How many cuts are on their way.
     #[getter]
     fn in_flight(&self) -> usize {
-        self.core.flying().len()
+        self.core.flying().count()
     }
 
     /// The entries of the cuts that are on their way.
     #[getter]
     fn flying<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
-        PyTuple::new(py, self.core.flying())
+        PyTuple::new(py, self.core.flying().collect::<Vec<_>>())
+    }
+
+    /// How long cuts took from their proposal until they were told, in seconds, since the last call.
+    fn take_latencies(&mut self) -> Vec<f64> {
+        std::mem::take(&mut self.latencies)
+    }
+}
+
+impl Leader {
+    /// Note that a cut is told, or was applied.
+    pub fn note(&mut self, index: u64) {
+        if let Some(begun) = self.begun.remove(&index)
+            && self.latencies.len() < LATENCIES_MAX
+        {
+            self.latencies.push(begun.elapsed().as_secs_f64());
+        }
     }
 }

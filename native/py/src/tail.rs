@@ -16,12 +16,17 @@ use crate::exit::with_python;
 static ENTRY: PyOnceLock<(Py<PyType>, Py<PyAny>)> = PyOnceLock::new();
 
 /// An entry as Python has it, and its data: each is made once.
-struct Held {
+pub struct Held {
     entry: Py<PyAny>,
     data: Py<PyBytes>,
 }
 
 impl Held {
+    /// Its data.
+    pub fn bytes<'a>(&'a self, py: Python<'a>) -> &'a [u8] {
+        self.data.as_bytes(py)
+    }
+
     /// An entry of Python, and its index.
     fn of(entry: &Bound<'_, PyAny>) -> PyResult<(u64, Entry<Self>)> {
         let py = entry.py();
@@ -78,6 +83,44 @@ type Known = (u64, u64, &'static str, bool, bool, bool, u64, u64, u64);
 /// What has to be stored: number, whether the base is, whether it replaces the log, entries.
 type Write<'py> = (u64, bool, bool, Bound<'py, PyTuple>);
 
+/// What Python has said when nothing but appends, or answers to them, was to come.
+enum Settled {
+    Follows {
+        leader: u64,
+        term: u64,
+        epoch: u64,
+        /// Beyond that commit index the hard state is written again, which is Python's.
+        commit_max: u64,
+    },
+    Leads(Leading),
+}
+
+/// How a leader is settled.
+#[derive(Clone)]
+pub struct Leading {
+    /// Its term.
+    pub term: u64,
+    /// The epoch of its membership.
+    pub epoch: u64,
+    /// The halves of a quorum.
+    voters: [Vec<u64>; 2],
+    /// Beyond that commit index the hard state is written again, which is Python's.
+    commit_max: u64,
+    /// Bytes of data that may be uncommitted.
+    bytes_max: u64,
+}
+
+/// What a lane has taken.
+pub enum Heard {
+    /// An append of the leader.
+    Append,
+    /// An answer of a follower.
+    Answer(u64),
+}
+
+/// A message of the group, and the node that it is for.
+pub type Message = (u64, Py<PyAny>);
+
 /// Entries in memory by their places, or as they were read back.
 enum Gathered {
     Memory(std::ops::Range<usize>),
@@ -91,6 +134,9 @@ pub struct Tail {
     reader: Option<Py<PyAny>>,
     id: u64,
     window: Window,
+    settled: Option<Settled>,
+    /// Whether the leader was heard since Python asked.
+    heard: bool,
 }
 
 #[pymethods]
@@ -119,6 +165,8 @@ impl Tail {
                 messages: window_messages,
                 bytes: window_bytes,
             },
+            settled: None,
+            heard: false,
         })
     }
 
@@ -488,14 +536,175 @@ impl Tail {
         Ok(answer.map(frame))
     }
 
+    /// Say that nothing but appends of this leader is to come: a lane may take and write them, up to a commit index.
+    fn settle(&mut self, py: Python<'_>, leader: u64, term: u64, epoch: u64, commit_max: u64) {
+        // A vote that waits for the disk may go to this node itself, which is Python's to count.
+        let mut waiting = self.core.promises();
+        let answers = waiting.all(|each| each.bind(py).is_instance_of::<Frame>());
+        self.settled = answers.then_some(Settled::Follows {
+            leader,
+            term,
+            epoch,
+            commit_max,
+        });
+    }
+
+    /// Say that nothing but answers of followers is to come, of which most tell nothing: a lane may take them.
+    fn lead(
+        &mut self,
+        term: u64,
+        epoch: u64,
+        voters: (Vec<u64>, Vec<u64>),
+        commit_max: u64,
+        bytes_max: u64,
+    ) {
+        self.settled = Some(Settled::Leads(Leading {
+            term,
+            epoch,
+            voters: [voters.0, voters.1],
+            commit_max,
+            bytes_max,
+        }));
+    }
+
+    /// Whether a lane may take anything.
+    #[getter(settled)]
+    fn shows_settled(&self) -> bool {
+        self.settled.is_some()
+    }
+
+    /// Say that Python looks at everything; whether the leader was heard since it did so last.
+    fn unsettle(&mut self) -> bool {
+        self.settled = None;
+        std::mem::take(&mut self.heard)
+    }
+
     /// Take the acceptance of an append; whether it was one.
     fn take_answer(&mut self, frame: &[u8], term: u64, epoch: u64) -> bool {
         let steady = self.steady(0, term, epoch);
-        self.core.take_answer(frame, &steady)
+        self.core.take_answer(frame, &steady).is_some()
     }
 }
 
 impl Tail {
+    /// The log, to change it.
+    pub fn core(&mut self) -> &mut CoreTail<Held, Py<PyAny>> {
+        &mut self.core
+    }
+
+    /// The log, to look at it.
+    pub fn looked_at(&self) -> &CoreTail<Held, Py<PyAny>> {
+        &self.core
+    }
+
+    /// Whether a lane may write, and say what is durable.
+    pub fn is_settled(&self) -> bool {
+        let commit = self.core.commit();
+        matches!(self.settled, Some(Settled::Follows { commit_max, .. }) if commit <= commit_max)
+    }
+
+    /// Take what another member says, if nothing else was to come.
+    pub fn hear(&mut self, py: Python<'_>, frame: &[u8]) -> Option<Heard> {
+        match &self.settled {
+            None => None,
+            Some(Settled::Follows {
+                leader,
+                term,
+                epoch,
+                ..
+            }) => {
+                let (leader, term, epoch) = (*leader, *term, *epoch);
+                self.follow(py, frame, leader, term, epoch)
+                    .then_some(Heard::Append)
+            }
+            Some(Settled::Leads(Leading { term, epoch, .. })) => {
+                let steady = self.steady(0, *term, *epoch);
+                let node = self.core.take_answer(frame, &steady)?;
+                Some(Heard::Answer(node))
+            }
+        }
+    }
+
+    /// How this node leads, if a lane may propose and commit.
+    pub fn leading(&self) -> Option<&Leading> {
+        match &self.settled {
+            Some(Settled::Leads(leading)) if self.core.commit() <= leading.commit_max => {
+                Some(leading)
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether this node leads, and nothing but answers was to come.
+    pub fn leads(&self) -> bool {
+        matches!(self.settled, Some(Settled::Leads(_)))
+    }
+
+    /// Up to where this node may commit, if it leads.
+    pub fn committable(&self, leading: &Leading) -> u64 {
+        self.core
+            .committable(self.id, leading.term, &leading.voters)
+    }
+
+    /// Whether so many bytes more may be proposed, and every peer gets them at once.
+    pub fn may_propose(&self, leading: &Leading, size: usize) -> bool {
+        let (begin, end) = (self.core.commit() + 1, self.core.last() + 1);
+        let fed = |(_, peer): (u64, &Progress)| matches!(peer.mode, Mode::Replicate);
+        let size = self.core.data_bytes(begin, end) + size as u64;
+        size <= leading.bytes_max && self.core.peers().all(fed)
+    }
+
+    /// Log data, and return its index and what the peers are sent.
+    pub fn propose(
+        &mut self,
+        py: Python<'_>,
+        leading: &Leading,
+        data: &[u8],
+    ) -> PyResult<(u64, Vec<Message>)> {
+        let index = self.core.last() + 1;
+        let entry = Entry {
+            term: leading.term,
+            kind: PLAIN,
+            size: data.len() as u64,
+            data: Held::plain(py, index, leading.term, data)?,
+        };
+        kept(py, self.core.append(index, entry))?;
+        let mut messages = Vec::new();
+        for each in self.feed(py, leading.term, leading.epoch, false, None)? {
+            // A peer that follows needs no base.
+            if let Ok(frame) = each.bind(py).cast::<Frame>() {
+                let data = frame.get().data.clone_ref(py).into_any();
+                messages.push((frame.get().receiver, data));
+            }
+        }
+        Ok((index, messages))
+    }
+
+    /// Take an append of the leader. Its answer waits for the disk.
+    fn follow(&mut self, py: Python<'_>, frame: &[u8], leader: u64, term: u64, epoch: u64) -> bool {
+        // An answer that cannot be made, for want of memory, leaves the entries as if they had come without a need
+        // for one: the leader asks again.
+        let Ok(Some(answer)) = self.take_append(py, frame, leader, term, epoch) else {
+            return false;
+        };
+        if let Ok(answer) = Py::new(py, answer) {
+            self.core.promise(answer.into_any());
+        }
+        self.heard = true;
+        true
+    }
+
+    /// Take the answers that may go, with their receivers.
+    pub fn released(&mut self, py: Python<'_>) -> Vec<Message> {
+        let kept = self.core.release();
+        let message = |each: Py<PyAny>| {
+            let frame = each.bind(py).cast::<Frame>().ok()?.get();
+            Some((frame.receiver, frame.data.clone_ref(py).into_any()))
+        };
+        // `settle` has seen that there are no others.
+        kept.into_iter().filter_map(message).collect()
+    }
+
     fn steady(&self, leader: u64, term: u64, epoch: u64) -> Steady {
         Steady {
             id: self.id,
@@ -621,7 +830,8 @@ fn kept<T>(py: Python<'_>, result: Result<T, Broken>) -> PyResult<T> {
     result.map_err(|broken| broke(py, &broken))
 }
 
-fn broke(py: Python<'_>, broken: &Broken) -> PyErr {
+/// The error for a broken rule of the group.
+pub fn broke(py: Python<'_>, broken: &Broken) -> PyErr {
     let build = || {
         let class = py
             .import("braidlog.raft.errors")?

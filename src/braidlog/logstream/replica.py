@@ -287,19 +287,22 @@ class Replica:
 
     def _settle(self) -> None:
         """Let the core do what appends ask for, if there is nothing else to do."""
-        core = self._core
+        core, config = self._core, self._core.config
+        if config is None:
+            return
         calm = (
             core.state is ReplicaState.RUNNING
             and core.is_member
-            and core.config is not None
-            and core.epoch == core.config.epoch
+            and core.epoch == config.epoch
             and core.lacks_nothing
             and not (core.asked or core.repeats or core.damaged or core.dropped)
             and not (self.defect or core.lacks_room or core.refused)
         )
         if calm:
             nulls = bool(core.features & Feature.NULL_VALUES)
-            core.settle(core.is_primary, nulls)
+            primary = core.is_primary
+            backups = config.replicas[1:] if primary else ()
+            core.settle(primary, nulls, backups)
 
     @property
     def is_alone(self) -> bool:

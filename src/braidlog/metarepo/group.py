@@ -174,6 +174,16 @@ class MetadataMember:
             settled=faults.is_settled(self.repository.state),
         )
 
+    @property
+    def reads_wait(self) -> bool:
+        """Tell whether somebody waits for what is applied here."""
+        return len(self._news) > 0
+
+    def stir(self) -> None:
+        """Look at everything: the log is further than what was asked for last."""
+        self.stirred = True
+        self.raft.stir()
+
     # --- inputs
 
     def step(self, data: bytes, node: int, now: float) -> None:
@@ -186,6 +196,14 @@ class MetadataMember:
         self.stirred = self.stirred or self.raft.stirred
         if self.leadership is not None:
             self.leadership.liveness.kept(node, now)
+
+    def heard(self, reported: set[int], kept: set[int], now: float) -> None:
+        """Note whom the lane heard: who has reported, and who answered."""
+        if self.leadership is not None:
+            for node in kept:
+                self.leadership.liveness.kept(node, now)
+            for node in reported:
+                self.leadership.liveness.heard(node, now)
 
     def kept(self, node: int, now: float) -> None:
         """Note that a member lives, though it has said nothing."""
@@ -334,6 +352,9 @@ class MetadataMember:
         if not self.stirred:
             return _NOTHING
         self.stirred = False
+        # A lane leaves cuts behind, which come before what is decided now.
+        if self.raft.core.log.has_committed:
+            self.raft.stir()
         # Raft has nothing to do after most reports, and after a look at the nodes.
         if self.raft.stirred:
             self._drain()

@@ -61,6 +61,7 @@ from braidlog.serving.sessions import Request, Session, Sessions
 from braidlog.serving.shares import ShareBounds, Shares
 from braidlog.serving.transport import Outbox, Wire
 from braidlog.store.node_store import GROUP_PREFIX, NodeStore
+from braidlog.wire import codec
 from braidlog.wire.connection import VERSION_MAX, VERSION_MIN
 from braidlog.wire.events import Appends, Received, Requested, Taken
 from braidlog.wire.messages import (
@@ -138,6 +139,7 @@ class ClusterNode:
         self.directory = self._make_directory()
         self._route = RepositoryRoute(self.id, self.peers, self.directory)
         self.replicas = self._make_replicas()
+        self.lane = self.peers.lane = self.replicas.lane
         self._sync_times = self._make_sync_times(clock)
         self._route.member = self._open_member()
         end_groups(store, before=self._era)
@@ -146,6 +148,7 @@ class ClusterNode:
         )
         self.peer_identity.part = self._part
         self._features = FEATURES | (FEATURES_OF_TABLES if tables else Feature(0))
+        self.lane.identify(self.id, self.incarnation, self._features)
         self._reporting = self._make_reporting()
         self.requests = self._make_requests()
         execute = self.requests.execute
@@ -229,6 +232,7 @@ class ClusterNode:
             self.peers,
             replica_limits(self.config),
             self._flushes.soon,
+            self._loop.time,
             lambda: len(self.sessions),
         )
 
@@ -242,6 +246,7 @@ class ClusterNode:
             says=self.says,
             features=self._features,
             syncs=lambda: self._sync_times.said,
+            number=self.lane.next_report,
         )
 
     def _make_tables(self, work: TableWork) -> Tables:
@@ -285,7 +290,7 @@ class ClusterNode:
                 identity=self.identity,
                 bound=self.peer_identity.bound,
                 challenger=challenger,
-                lane=self.replicas.lane,
+                lane=self.lane,
             ),
             self,
             capacity,
@@ -350,7 +355,7 @@ class ClusterNode:
         return self._make_member(GroupLog.create(self._store, self._era, base))
 
     def _make_member(self, log: GroupLog) -> RepositoryMember:
-        return RepositoryMember(
+        member = RepositoryMember(
             self.config,
             log,
             self.peers,
@@ -362,6 +367,8 @@ class ClusterNode:
             number=self._era,
             fault_logs=self._faults is not None,
         )
+        self.lane.join(codec.encode(Consensus(self._era)), member.group.raft.core.log)
+        return member
 
     # --- life
 
@@ -442,6 +449,10 @@ class ClusterNode:
         Raises:
             Exception: it is refused, or a bug was met; it is the session's to answer.
         """
+        if self.lane.behind and self.member is not None:
+            # Whoever asks sees all that is committed here.
+            self.member.group.stir()
+            self._flushes.now()
         try:
             if self.tables is not None and isinstance(event.message, TABLE_REQUESTS):
                 self.tables.take(request, event.message)
@@ -471,7 +482,10 @@ class ClusterNode:
             self._meet(node)
         if event.commits:
             self._route.leader_heard = node
-        self._flushes.soon()
+        if event.consensus and self._ticks.awaits:
+            self._ticks.heard()
+        if event.stirs:
+            self._flushes.soon()
 
     def gone(self, session: Session) -> None:
         """Forget what a connection that ended waits for."""
@@ -596,6 +610,7 @@ class ClusterNode:
         self._flushes.wrote = True  # Commits, which nobody waits for.
         self.replicas.tick(now)
         if self.member is not None:
+            self.member.group.heard(*self.lane.take_heard(), now)
             self.member.group.tick(now, self._ticks.late(now))
         self._sync_times.tick()
         self._reporting.tick(now)
@@ -613,8 +628,11 @@ class ClusterNode:
             self._sync_times.synced(durable)
             self.replicas.synced(durable)
             member = self._route.member
-            if member is not None and member.writes.stored:
-                member.synced(durable)
+            if member is not None:
+                if number := self.lane.take_stored():
+                    member.group.durable(number)
+                if member.writes.stored:
+                    member.synced(durable)
         except Exception as error:
             self._guard.bear(error)
 
@@ -631,24 +649,38 @@ class ClusterNode:
     def _carry_out(self) -> None:
         # At the end of each turn, so each call counts, also one that does nothing.
         turns, route, now = self._flushes, self._route, self._loop.time()
-        replicas = self.replicas
+        replicas, lane = self.replicas, self.lane
         turns.stirred = True
         try:
             while turns.stirred:
                 turns.stirred = False
-                stirs = replicas.dirty or replicas.lane.stirred
+                stirs = replicas.dirty or lane.stirred
                 if stirs and (reports := replicas.flush(now)):
                     self._reporting.durable(tuple(reports), now)
                 member = route.member
-                if member is None or not (member.group.stirred or member.waits):
+                if member is None:
+                    continue
+                group = member.group
+                if replicas.raft_due or replicas.lead_due or replicas.unsent:
+                    self._take_over(member)
+                if not (group.stirred or member.waits):
                     continue  # Most turns are those of replicas.
                 if member.flush():
                     turns.stirred = True
+                lane.write_into(member.lane_writes)
+                if (leads := group.leadership) is not None:
+                    if leads.ready:
+                        leads.let(lane, group.repository.state)
+                    else:
+                        lane.resign()
             if member is None:
                 revision = route.revision
             else:
                 revision = member.group.repository.state.revision
                 if member.group.standing is not self._reporting.standing:
+                    lane.reports_to = member.leader
+                    if member.group.leadership is None:
+                        lane.resign()
                     self._reporting.led(now)
             # Most turns bring no news, and many write nothing.
             if revision != route.seen:
@@ -664,6 +696,25 @@ class ClusterNode:
                 turns.wrote = True
         except Exception as error:
             self._guard.bear(error)
+
+    def _take_over(self, member: RepositoryMember) -> None:
+        """Do for the group what is not in the lane."""
+        replicas = self.replicas
+        if replicas.raft_due:
+            replicas.raft_due = False
+            member.group.stir()
+        if replicas.lead_due:
+            replicas.lead_due = False
+            member.group.stirred = True
+        if not replicas.unsent:
+            return
+        unsent, replicas.unsent = replicas.unsent, []
+        for node, kind, head, data in unsent:
+            message = codec.decode(kind, head, memoryview(data or b""))
+            if node == self.id:
+                self._to_self(message)
+            elif not self.peers.send(node, message, (data,) if data else ()):
+                member.lost(node, message)
 
     def _look_at_news(self) -> None:
         revision = self._route.revision

@@ -73,7 +73,6 @@ class Core:
         """Whether the connection to the leader broke since it was last heard."""
         self.heartbeat_elapsed = 0
         self.term_begin = 0
-        self.tail_bytes = 0
         self.transfer: Transfer | None = None
         self.reads = Reads()
         self._stored = hard
@@ -90,6 +89,11 @@ class Core:
         self.note_removal()
 
     @property
+    def stored_commit(self) -> int:
+        """Return the commit index of the hard state that was stored last."""
+        return self._stored.commit
+
+    @property
     def membership(self) -> Membership:
         """Return the membership in force: the latest in the log."""
         return self.log.membership
@@ -99,6 +103,11 @@ class Core:
         """Return what this node knows of its followers now, if it leads."""
         known = {node: self.log.progress(node) for node in self.log.peers}
         return {node: each for node, each in known.items() if each is not None}
+
+    def unsettle(self) -> None:
+        """Look at everything again; what the lane heard of the leader counts."""
+        if self.log.unsettle():
+            self.elapsed = 0
 
     # --- messages
 

@@ -12,7 +12,14 @@ from braidlog.raft.messages import (
     InstallBase,
 )
 
-__all__ = ["on_append", "on_heartbeat", "on_install", "refuse_stale", "take_append"]
+__all__ = [
+    "on_append",
+    "on_heartbeat",
+    "on_install",
+    "refuse_stale",
+    "settle",
+    "take_append",
+]
 
 
 def take_append(core: Core, data: bytes) -> bool:
@@ -30,6 +37,19 @@ def take_append(core: Core, data: bytes) -> bool:
     core.elapsed = 0
     core.hold(answer)
     return True
+
+
+def settle(core: Core) -> None:
+    """Let a lane take what continues the log, until something else comes.
+
+    It takes no more than `take_append` does. A commit index that is far ahead of the
+    stored one is stored again, with the hard state.
+    """
+    log = core.log
+    followed = core.leader and core.leader not in log.membership.removed
+    if followed and not core.suspected and not log.install_pending:
+        commit_max = core.stored_commit + core.config.commit_lag - 1
+        log.settle(core.leader, core.term, log.membership.epoch, commit_max)
 
 
 def on_append(core: Core, append: Append) -> None:

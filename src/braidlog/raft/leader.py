@@ -28,6 +28,7 @@ __all__ = [
     "on_heartbeat_response",
     "read",
     "rests",
+    "settle",
     "tick",
 ]
 
@@ -38,7 +39,6 @@ def lead(core: Core) -> None:
     core.enter(Role.LEADER, core.id)
     # Entries of earlier terms are never counted; with this one they are committed.
     core.term_begin = core.log.last + 1
-    core.tail_bytes = core.log.tail_bytes()
     replication.append(core, EntryKind.EMPTY, [b""])
     replication.track(core)
 
@@ -128,6 +128,21 @@ def rests(core: Core) -> bool:
     return log.peers_rest and not log.has_committed
 
 
+def settle(core: Core) -> None:
+    """Let a lane propose, take answers and commit, until something else comes.
+
+    While it hands over, the target may have everything with an answer. A commit index
+    that is far ahead of the stored one is stored again, with the hard state.
+    """
+    now, config = core.log.membership, core.config
+    tells = config.eager_commit or core.telling or core.reads.active
+    leaves = now.outgoing or core.id not in now.voters
+    if not (tells or core.transfer or leaves or core.log.install_pending):
+        commit_max = core.stored_commit + config.commit_lag - 1
+        halves, bytes_max = now.halves, config.tail_bytes_max
+        core.log.lead(core.term, now.epoch, halves, commit_max, bytes_max)
+
+
 def _advance_commit(core: Core) -> None:
     """Commit what a quorum has durably, and what follows from that."""
     core.uncounted = False
@@ -137,9 +152,7 @@ def _advance_commit(core: Core) -> None:
             # An entry of an earlier term can still be replaced, even if a quorum has it
             # (Raft, figure 8).
             return
-        before = core.log.commit
         core.commit_to(index)
-        core.tail_bytes -= core.log.data_bytes(before + 1, index + 1)
         if core.reads.active:
             core.reads.committed(index)
         now = core.log.membership

@@ -201,3 +201,4 @@ class RaftLog(Tail):
     def _remember(self, memberships: list[Membership]) -> None:
         self._memberships = memberships
         self.membership = memberships[-1]
+        self.unsettle()  # A lane knows one membership.

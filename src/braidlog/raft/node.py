@@ -78,6 +78,7 @@ class _Input:
         if node._failed:
             node._refuse()
         node.stirred = node.core.uncounted = True
+        node.core.unsettle()
         return node.core
 
     def __exit__(
@@ -133,6 +134,10 @@ class RaftNode:
         elif isinstance(error, Exception) and not isinstance(error, LogError):
             self._failed, self.stirred = repr(error), True
             raise RaftInvariantError(self._failed) from error
+
+    def stir(self) -> None:
+        """Look at everything: a lane took what came, and more follows from it."""
+        self.stirred = self.core.uncounted = True
 
     # --- time, messages, reports of the shell
 
@@ -261,12 +266,10 @@ class RaftNode:
             msg = f"leadership is being handed over to node {core.transfer.target}"
             raise TransferringError(msg, target=core.transfer.target)
         size, limit = sum(map(len, payloads)), core.config.tail_bytes_max
-        if size and core.tail_bytes and core.tail_bytes + size > limit:
-            msg = (
-                f"{core.tail_bytes} bytes wait to be committed, and {size} more do "
-                "not fit"
-            )
-            raise TailFullError(msg, used=core.tail_bytes, limit=limit)
+        used = core.log.tail_bytes() if size else 0
+        if used and used + size > limit:
+            msg = f"{used} bytes wait to be committed, and {size} more do not fit"
+            raise TailFullError(msg, used=used, limit=limit)
         begin = core.log.last + 1
         try:
             replication.append(core, EntryKind.DATA, payloads)
@@ -388,8 +391,11 @@ class RaftNode:
                 fail("leads without a vote")
             if not leads and core.log.peers:
                 fail("follows and replicates")
-            if core.tail_bytes < 0:
-                fail("the tail has a negative size")
+            if leads:
+                if not core.log.settled or effects.write is not None:
+                    leader.settle(core)
+            elif core.role is Role.FOLLOWER:
+                follower.settle(core)
         except Exception as error:
             self._broke(error)
             raise

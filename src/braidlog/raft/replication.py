@@ -25,12 +25,11 @@ def track(core: Core) -> None:
 
 def append(core: Core, kind: EntryKind, payloads: Sequence[bytes]) -> None:
     """Append to the own log; the next flush replicates."""
-    index, size, entries = core.log.last, 0, []
+    index, entries = core.log.last, []
     for data in payloads:
-        index, size = index + 1, size + len(data)
+        index += 1
         entries.append(Entry(index, core.term, kind, data))
     core.log.append(entries)
-    core.tail_bytes += size
 
 
 def confirmed(core: Core) -> bool:

@@ -21,6 +21,7 @@ Events do not depend on where the bytes were cut, but for the grouping of append
 
 from __future__ import annotations
 
+import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from enum import Enum
@@ -117,8 +118,7 @@ ONE_WAY: Final[frozenset[type[Message]]] = frozenset(
 
 NOT_OPEN: Final = "the connection is not open, so nothing can be sent"
 _NOTHING: Final = memoryview(b"")
-_TAKEN: Final = Taken(commits=False)
-_COMMITTED: Final = Taken(commits=True)
+_TAKEN: Final = {key: Taken(*key) for key in itertools.product((False, True), repeat=3)}
 _COMMON: Final = (messages.Ping, messages.Pong, messages.Goodbye)
 
 
@@ -233,7 +233,11 @@ class Connection(ABC):
         # What follows from the state is asked for each message, and it changes twice.
         self.state = state
         self.closed = state is State.CLOSED
-        self.writable = state is State.OPEN and not self._said_goodbye
+        self._let(writable=state is State.OPEN and not self._said_goodbye)
+
+    def _let(self, *, writable: bool) -> None:
+        # The lane sends by itself, and asks the core.
+        self.writable = self.core.writable = writable
 
     def outgoing(self) -> list[Buffer]:
         """Return what is to be written, in order; it is forgotten here."""
@@ -265,10 +269,10 @@ class Connection(ABC):
                 if self.state is _HANDSHAKE:
                     # A frame at a time, for it sets the limit of those behind.
                     part = view[: at + core.missing]
-                appends, appended, cold, at, (taken, commits) = core.feed(part, at)
-                if taken:
-                    self.frames += taken
-                    events.append(_COMMITTED if commits else _TAKEN)
+                appends, appended, cold, at, said = core.feed(part, at)
+                if said[0]:
+                    self.frames += said[0]
+                    events.append(_TAKEN[said[1] > 0, said[2] > 0, said[3]])
                 for stream, epoch, requests, batches in appends:
                     self.frames += 1
                     events.append(Appends(stream, epoch, requests, batches))
@@ -316,7 +320,7 @@ class Connection(ABC):
             return
         self._queue(messages.Goodbye(reason[:1024]))
         self._said_goodbye = True
-        self.writable = False
+        self._let(writable=False)
         self._after_goodbye()
 
     def _take(

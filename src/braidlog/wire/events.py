@@ -74,6 +74,10 @@ class Taken(Struct, frozen=True):
 
     commits: bool
     """Whether there were commits, which only who leads tells."""
+    consensus: bool
+    """Whether there were messages of the Raft group."""
+    stirs: bool
+    """Whether something follows from it at the end of the turn."""
 
 
 class Answered(Struct, frozen=True):

@@ -76,7 +76,7 @@ class Node:
 
     def hear(self, message: Message, payload: bytes = b"") -> None:
         frame = encode_frame(message.KIND, 0, codec.encode(message), [payload])
-        *_, cold, end, (taken, _) = self.conn.feed(frame, 0)
+        *_, cold, end, (taken, *_) = self.conn.feed(frame, 0)
         assert end == len(frame)
         self.taken += taken
         if cold is None:

@@ -15,6 +15,7 @@ from braidlog.logstream.states import ReplicaState
 from braidlog.metarepo.machine.state import State, StreamState
 from braidlog.wire.commands import Cut, encode_call
 from braidlog.wire.messages import LogCut, Report, StreamReport, StreamRun, StreamStatus
+from property.metarepo.answers import AnswerTimes
 
 CUT_RUNS_MAX: Final = 4096
 FORGET_EVERY: Final = 16
@@ -57,6 +58,7 @@ class Ends:
         self._logs: dict[bytes, tuple[int, int]] = {}
         self._fresh: set[int] = set()
         self._made: Cut | None = None
+        self.times = AnswerTimes()
         self.stirred = True
         """A replica is in another state or epoch than before, or damaged."""
 
@@ -86,6 +88,22 @@ class Ends:
         # A full report may lack what the one before had.
         self.stirred |= not known.streams.keys() >= before.keys()
         return True
+
+    def measure(self, state: State, report: Report, now: float) -> None:
+        """Measure the answer times of a report that was news."""
+        self.times.heard(state, self, report, now)
+
+    def take_lags(self, state: State, now: float, least: float) -> dict[int, float]:
+        """Return the median lag of each node since the last call, in seconds."""
+        return self.times.take(state, now, least)
+
+    def forget_lags(self) -> None:
+        """Drop what was measured."""
+        self.times.forget()
+
+    def take_latencies(self) -> list[float]:
+        """Return nothing: no cut is measured here."""
+        return []
 
     def forget_nodes(self, known: set[int]) -> None:
         """Drop reports of nodes that were removed."""

@@ -10,6 +10,7 @@ from braidlog.metarepo.machine.repository import Repository
 from braidlog.wire import commands
 from braidlog.wire.messages import Report, StreamReport, StreamStatus
 from braidlog.wire.results import Refused
+from property.metarepo.answers import AnswerTimes
 from property.metarepo.ends import Ends
 
 LOGS = (b"a" * 16, b"b" * 16)
@@ -23,6 +24,7 @@ class Both:
 
     def __init__(self) -> None:
         self.core, self.model = Collector(IN_FLIGHT_MAX), Ends(IN_FLIGHT_MAX)
+        self.times, self.now = AnswerTimes(), 5.0
         self.repository = Repository()
         self.number = 0
         self.last = 1000
@@ -58,7 +60,12 @@ class Both:
                 assert durable == model.durable_version(state, log, gone)
 
     def take(self, report: Report) -> None:
-        assert self.core.take(report) == self.model.take(report)
+        taken = self.core.take(report)
+        assert taken == self.model.take(report)
+        if taken:
+            state = self.repository.state
+            self.core.measure(state, report, self.now)
+            self.times.heard(state, self.core, report, self.now)
 
     # --- random calls
 
@@ -67,6 +74,7 @@ class Both:
         acts = [self.report, self.hold, self.hold, self.repeat, self.cut, self.cut]
         acts += [self.ripe, self.apply, self.apply, self.seldom]
         chance.choice(acts)(chance)
+        self.now += chance.choice((0.0, 0.001, 0.05))
         self.compare()
 
     def report(self, chance: Random) -> None:
@@ -162,7 +170,7 @@ class Both:
 
     def seldom(self, chance: Random) -> None:
         """Do what happens seldom."""
-        doing = chance.randrange(5)
+        doing = chance.randrange(7)
         if doing == 0:
             known = set(chance.sample((*NODES, 4), 3))
             self.core.forget_nodes(known)
@@ -175,6 +183,13 @@ class Both:
         elif doing == 2:
             other = chance.randrange(200)
             assert self.core.settled(other, refused=True) is None
+        elif doing == 3:
+            least = chance.choice((0.0, 0.01))
+            lags = self.core.take_lags(self.repository.state, self.now, least)
+            assert lags == self.times.take(self.repository.state, self.now, least)
+        elif doing == 4:
+            self.core.forget_lags()
+            self.times.forget()
         else:
             self.core.stirred = self.model.stirred = False
 

@@ -77,7 +77,6 @@ def old_term_committed(patch: pytest.MonkeyPatch) -> None:
             if index <= core.log.commit:
                 return
             core.commit_to(index)
-            core.tail_bytes = core.log.tail_bytes()
             core.reads.committed(index)
             changes.settle(core)
 
@@ -270,8 +269,7 @@ def tombstones_ignored(patch: pytest.MonkeyPatch) -> None:
 
 
 def tail_not_counted(patch: pytest.MonkeyPatch) -> None:
-    empty = property(lambda core: 0, lambda core, size: None)
-    patch.setattr(Core, "tail_bytes", empty, raising=False)
+    patch.setattr(RaftLog, "tail_bytes", lambda log: 0)
 
 
 @dataclass(frozen=True)

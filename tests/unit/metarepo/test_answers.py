@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 
 from braidlog.logstream.states import ReplicaState
-from braidlog.metarepo.leader.answers import SAMPLES_MAX, AnswerTimes
 from braidlog.wire.commands import Reconfigure
 from braidlog.wire.messages import Report, StreamReport, StreamStatus
 from braidlog.wire.results import Refused
 from unit.metarepo.bench import Bench
 
 LEAST = 0.01
+LAGS_MAX = 128
+"""Lags of one node in a window that count, as the core has it."""
 
 
 class Measured(Bench):
@@ -20,7 +21,6 @@ class Measured(Bench):
     def __init__(self, *placement: tuple[int, ...]) -> None:
         super().__init__(4)
         self.create(*placement)
-        self.times = AnswerTimes()
         self.now = 10.0
         for stream, nodes in enumerate(placement, 1):
             for node in nodes:
@@ -45,11 +45,11 @@ class Measured(Bench):
             others = tuple((self.collector.streams(node) | {stream: told}).values())
             report = Report(node, 1, self.reports, True, others)
         assert self.collector.take(report)
-        self.times.heard(self.repository.state, self.collector, report, self.now)
+        self.collector.measure(self.repository.state, report, self.now)
 
     def take(self, after: float = 0.0) -> dict[int, float]:
         self.now += after
-        return self.times.take(self.repository.state, self.now, LEAST)
+        return self.collector.take_lags(self.repository.state, self.now, LEAST)
 
 
 def test_the_first_one_waits_for_nobody() -> None:
@@ -141,15 +141,15 @@ def test_a_stream_of_one_replica_has_nothing_to_compare() -> None:
 
 def test_samples_are_bounded() -> None:
     bench = Measured((1, 2))
-    for end in range(2, 3 * SAMPLES_MAX):
+    for end in range(2, 3 * LAGS_MAX):
         bench.says(1, end)
-        bench.says(2, end)
-    assert len(bench.times._lags[2]) == SAMPLES_MAX
+        bench.says(2, end, after=1.0 if end < LAGS_MAX + 2 else 9.0)
+    assert bench.take()[2] == pytest.approx(1.0), "the later ones are not counted"
 
 
 def test_what_a_late_leader_measured_is_forgotten() -> None:
     bench = Measured((1, 2))
     bench.says(1, 2)
-    bench.times.forget()
+    bench.collector.forget_lags()
     bench.says(2, 2, after=3.0)
     assert bench.take() == {}

@@ -45,7 +45,7 @@ def test_appends_of_a_read_come_as_one() -> None:
         [],
         None,
         len(data),
-        (0, 0),
+        (0, 0, 0, False),
     )
     assert end.open_numbers == [1, 2, 3]
 

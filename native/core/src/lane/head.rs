@@ -5,6 +5,9 @@ use crate::wire::number;
 /// Number of the answer to an append.
 pub const APPENDED: u8 = 17;
 
+/// Longer heads are cold.
+const HEAD_BYTES_MAX: usize = 64 << 10;
+
 /// An array of four elements.
 const FOUR: u8 = 0x94;
 
@@ -96,4 +99,69 @@ pub(super) fn put_number(bytes: &mut Vec<u8>, value: u64) {
     };
     bytes.extend(mark);
     bytes.extend_from_slice(&digits[8 - width..]);
+}
+
+/// Append a truth of `MessagePack`.
+pub(super) fn put_truth(bytes: &mut Vec<u8>, value: bool) {
+    bytes.push(0xc2 | u8::from(value));
+}
+
+/// Takes `MessagePack` values off the front.
+pub(super) struct Fields<'a>(&'a [u8]);
+
+impl<'a> Fields<'a> {
+    /// A head that is short: what is decoded takes many times its bytes.
+    pub(super) fn of(head: &'a [u8]) -> Option<Self> {
+        (head.len() <= HEAD_BYTES_MAX).then_some(Self(head))
+    }
+
+    pub(super) fn number(&mut self) -> Option<u64> {
+        let (value, rest) = number(self.0)?;
+        self.0 = rest;
+        Some(value)
+    }
+
+    pub(super) fn array(&mut self) -> Option<usize> {
+        let (first, rest) = self.0.split_first()?;
+        let (count, rest) = match first {
+            0x90..=0x9f => (u32::from(first & 0xf), rest),
+            0xdc => {
+                let (digits, rest) = rest.split_first_chunk()?;
+                (u32::from(u16::from_be_bytes(*digits)), rest)
+            }
+            0xdd => {
+                let (digits, rest) = rest.split_first_chunk()?;
+                (u32::from_be_bytes(*digits), rest)
+            }
+            _ => return None,
+        };
+        self.0 = rest;
+        usize::try_from(count).ok()
+    }
+
+    pub(super) fn is_array_of(&mut self, count: usize) -> Option<()> {
+        (self.array()? == count).then_some(())
+    }
+
+    pub(super) fn bytes(&mut self) -> Option<&'a [u8]> {
+        // Identities are short.
+        let (mark, rest) = self.0.split_first_chunk::<2>()?;
+        let (value, rest) = rest.split_at_checked(usize::from(mark[1]))?;
+        self.0 = rest;
+        (mark[0] == 0xc4).then_some(value)
+    }
+
+    pub(super) fn truth(&mut self) -> Option<bool> {
+        let (first, rest) = self.0.split_first()?;
+        self.0 = rest;
+        match first {
+            0xc2 => Some(false),
+            0xc3 => Some(true),
+            _ => None,
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
 }

@@ -13,6 +13,8 @@
 //! | `Appended` | the connection is open, and the number is that of an open `Append` |
 //! | `Replicate` | it is of a peer, and has exactly what is next for a settled backup |
 //! | `Commit` | it is of a peer, and each cut is the next one, or known, to all settled replicas of its log |
+//! | `Consensus` | it is of a peer and of the node's group, which is settled, and continues its log or says that it does ([`tail`]) |
+//! | `Report` | this node leads, the report is not a full one, and its replicas have all that is committed ([`leader`], [`report`]) |
 //!
 //! Whatever else could be said of a frame is Python's to say: it gets every frame that breaks a
 //! rule, for there is no rule in here that a hot frame could break.
@@ -34,6 +36,7 @@ mod head;
 pub mod leader;
 mod line;
 mod outgoing;
+pub mod report;
 mod requests;
 pub mod stream;
 pub mod tail;

@@ -1,9 +1,12 @@
-//! What replicas of a log stream are sent: heads of batches and of cuts, and what a settled replica takes of them.
+//! What replicas of a log stream are sent, and what they report: heads of batches and of cuts, and what a settled replica
+//! takes of them, and heads of reports.
 //!
 //! The input is one head, behind a byte that says of which message. Accepted means that a replica took it. Batches that were
 //! taken are the next ones of its epoch; a cut that was taken goes on where the stream is committed, with records that
 //! are durable, and numbers rise with it.
 
+use braidlog_core::lane::leader::{Node, Told};
+use braidlog_core::lane::report::Report;
 use braidlog_core::lane::stream::{Part, Standing, Stream, Taken, commits, replicate};
 use braidlog_core::wal::CommitContext;
 
@@ -29,7 +32,11 @@ impl Target for Streams {
     }
 
     fn generate(&self, rng: &mut Rng) -> Input {
-        let mut bytes = vec![rng.below(2) as u8];
+        let mut bytes = vec![rng.below(3) as u8];
+        if bytes[0] == 2 {
+            bytes.extend(reported(rng).encode());
+            return Input::single(bytes);
+        }
         if bytes[0] == 0 {
             bytes.push(0x94);
             for value in [STREAM, EPOCH, NEXT] {
@@ -80,10 +87,10 @@ impl Target for Streams {
         let Some((kind, head)) = input.bytes().split_first() else {
             return Ok(Verdict::Refused);
         };
-        let taken = if *kind == 0 {
-            batches(head)?
-        } else {
-            cuts(head)?
+        let taken = match kind {
+            0 => batches(head)?,
+            1 => cuts(head)?,
+            _ => report(head)?,
         };
         Ok(if taken {
             Verdict::Accepted
@@ -91,6 +98,41 @@ impl Target for Streams {
             Verdict::Refused
         })
     }
+}
+
+/// What a node with a few replicas says.
+fn reported(rng: &mut Rng) -> Report {
+    let told = |rng: &mut Rng| Told {
+        epoch: EPOCH,
+        version: rng.below(300) as u64,
+        committed: COMMITTED,
+        end: rng.below(70_000) as u64,
+        state: rng.below(8) as u64,
+        damaged: rng.one_in(4),
+    };
+    Report {
+        node: rng.below(200) as u64,
+        head: Node {
+            incarnation: rng.below(70_000) as u64,
+            number: rng.below(300) as u64,
+            full: rng.one_in(2),
+            features: rng.below(256) as u64,
+        },
+        streams: (0..rng.below(20)).map(|_| (STREAM, told(rng))).collect(),
+        syncs: (rng.below(300) as u64, 0),
+    }
+}
+
+/// A report that is understood says the same again, in no more bytes.
+fn report(head: &[u8]) -> Result<bool, Broken> {
+    let Some(report) = Report::decode(head) else {
+        return Ok(false);
+    };
+    let again = report.encode();
+    hold(again.len() <= head.len(), || format!("{report:?} grows"))?;
+    let same = Report::decode(&again).as_ref() == Some(&report);
+    hold(same, || format!("{report:?} is another one"))?;
+    Ok(true)
 }
 
 fn batches(head: &[u8]) -> Result<bool, Broken> {

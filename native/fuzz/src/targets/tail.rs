@@ -94,11 +94,11 @@ impl Target for Tail {
         follower.check().map_err(|broken| broken.to_string())?;
         let answered = leader.take_answer(bytes, &steady(LEADER));
         let matched = leader.peer(FOLLOWER).map_or(0, |peer| peer.matched);
-        hold(answered || matched == 0, || {
+        hold(answered.is_some() || matched == 0, || {
             format!("{matched} by a cold frame")
         })?;
         leader.check().map_err(|broken| broken.to_string())?;
-        if taken.is_some() || answered {
+        if taken.is_some() || answered.is_some() {
             Ok(Verdict::Accepted)
         } else {
             Ok(Verdict::Refused)

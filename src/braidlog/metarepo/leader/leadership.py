@@ -58,6 +58,7 @@ from braidlog.raft import (
 )
 from braidlog.wire import commands
 from braidlog.wire.commands import Command
+from braidlog.wire.connection import Lane
 from braidlog.wire.messages import (
     Feature,
     Message,
@@ -110,7 +111,7 @@ class Leadership:
         self.fault_recording = FaultRecording()
         self._room = StateBudget(settings.state_bytes_max)
         self._fault_logs = settings.fault_logs
-        self.slow_nodes = SlowNodes(settings.slowness, now)
+        self.slow_nodes = SlowNodes(settings.slowness, self.collector, now)
         self._controller = Controller(settings.controller)
         self._hosting = Hosting(settings.host_patience)
         self._placing: set[int] = set()
@@ -189,8 +190,8 @@ class Leadership:
         if not collector.take(report):
             return False
         self.liveness.heard(report.node, now)
-        if (times := self.slow_nodes.times) is not None:
-            times.heard(state, collector, report, now)
+        if self.slow_nodes.measures:
+            collector.measure(state, report, now)
             if report.full:
                 self.slow_nodes.says(report)
         if self.ready:
@@ -198,6 +199,11 @@ class Leadership:
         # Of the reports of all replicas of a stream only the last one lets a cut.
         ripe = collector.ripe(state, self._changing.values())
         return ripe or collector.stirred or bool(self.messages)
+
+    def let(self, lane: Lane, state: State) -> None:
+        """Let a lane take reports, make cuts of them, and tell what is committed."""
+        changing, measures = self._changing.values(), self.slow_nodes.measures
+        lane.lead(self.collector, state, changing, self.gone, measures)
 
     def recorded(self, message: Recorded) -> None:
         """Take what a node says of its fault log."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 from typing import Final
 
 from braidlog.metarepo.events import Event
-from braidlog.metarepo.leader.answers import AnswerTimes
+from braidlog.metarepo.leader.collector import Collector
 from braidlog.metarepo.leader.slowness import Said, Slowness, SlownessSettings
 from braidlog.metarepo.machine.state import State
 from braidlog.wire.messages import Report
@@ -21,10 +21,13 @@ _NOBODY: Final[frozenset[int]] = frozenset()
 class SlowNodes:
     """Soft state of one leader; nobody is slow if the floor is 0."""
 
-    def __init__(self, settings: SlownessSettings, now: float) -> None:
-        """Begin to look."""
-        self.times = AnswerTimes() if settings.floor > 0 else None
-        """What is measured of reports that the collector took; None: nothing is."""
+    def __init__(
+        self, settings: SlownessSettings, collector: Collector, now: float
+    ) -> None:
+        """Begin to look at what the collector measures."""
+        self.measures = settings.floor > 0
+        """Whether anything is measured of the reports that the collector takes."""
+        self._collector = collector
         self._settings = settings
         self._judge = Slowness(settings, now)
         self._begun = now
@@ -37,7 +40,7 @@ class SlowNodes:
 
     def unfit(self, now: float, nodes: Collection[int]) -> frozenset[int]:
         """Return which of these nodes must not become replicas now."""
-        return self._judge.unfit(now, nodes) if self.times is not None else _NOBODY
+        return self._judge.unfit(now, nodes) if self.measures else _NOBODY
 
     def slow_ms(self, node: int, now: float) -> int:
         """Return for how long a node has been slow, 0 if it is not."""
@@ -68,7 +71,7 @@ class SlowNodes:
 
         The leader itself is ``late`` by so many seconds, and has measured that, too.
         """
-        if self.times is None:
+        if not self.measures:
             return False
         self._late += late
         window = now - self._begun
@@ -76,9 +79,9 @@ class SlowNodes:
             return False
         late, self._late, self._begun = self._late, 0.0, now
         if late > _LATE_SHARE * self._settings.window:
-            self.times.forget()
+            self._collector.forget_lags()
             return False
-        lags = self.times.take(state, now, self._settings.floor)
+        lags = self._collector.take_lags(state, now, self._settings.floor)
         living = [node for node in state.nodes if alive(node)]
         return self._judge.judge(now, lags, living, lambda: _members(state))
 

@@ -10,6 +10,7 @@ connection that came or went, and whatever is said.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
@@ -47,13 +48,16 @@ class Reporting:
         says: Callable[[], Recorded | None],
         features: Feature = FEATURES,
         syncs: Callable[[], tuple[int, int]] = lambda: (0, 0),
+        number: Callable[[], int] | None = None,
     ) -> None:
         """Begin with the first.
 
         ``stored`` gives the report of every replica, ``says`` what the fault log has,
         ``features`` are what the node knows, ``syncs`` gives how long syncs take and
-        usually take, in microseconds.
+        usually take, in microseconds. ``number`` gives each report its own, which
+        rises.
         """
+        self._next = number or itertools.count(1).__next__
         self._syncs = syncs
         self._node = config.node.id
         # A tick may come a hair early, and the next one would be late.
@@ -64,7 +68,6 @@ class Reporting:
         self._stored = stored
         self._says = says
         self._features = features
-        self._number = 0
         self._looked_at = self._told_at = 0.0
         self._left = REPEATS
         self._said: tuple[object, ...] = ()
@@ -139,12 +142,11 @@ class Reporting:
         return self._route.voters
 
     def _make(self, streams: tuple[StreamReport, ...], *, full: bool) -> Report:
-        self._number += 1
         syncs = self._syncs() if full else (0, 0)
         return Report(
             self._node,
             self._incarnation,
-            self._number,
+            self._next(),
             full,
             streams,
             self._features,

@@ -33,7 +33,9 @@ from braidlog.serving.log_once import Connections
 from braidlog.serving.security import channel_of
 from braidlog.serving.settings import host_and_port
 from braidlog.serving.transport import Outbox, Takers, Wire
+from braidlog.wire import codec
 from braidlog.wire.client import ClientConnection
+from braidlog.wire.connection import Lane
 from braidlog.wire.events import (
     Answered,
     Closing,
@@ -291,12 +293,17 @@ class _Peer:
         for message, payload in self._waiting:
             link.connection.send(message, payload)
         self._forget()
+        if (lane := self._peers.lane) is not None:
+            limit = self.settings.unsent_bytes_max
+            lane.link(self.node, link.connection.core, link, limit)
         self._peers.on_connected(self.node)
 
     def closed(self, link: _Link) -> None:
         self._attempt = None
         if self.link is link:
             self.link = None
+        if (lane := self._peers.lane) is not None:
+            lane.unlink(self.node, link.connection.core)
         # Also one that never opened: a refused handshake must not be tried in a rush.
         if not self._peers.closing:
             self._attempt = asyncio.get_running_loop().create_task(self._rest())
@@ -390,6 +397,8 @@ class Peers:
         self.dropped = 0
         """Messages that were not sent because too much waits."""
         self.known: dict[int, _Peer] = {}
+        self.lane: Lane | None = None
+        """Sends over the links that are open, too."""
 
     def know(self, addresses: Mapping[int, str]) -> None:
         """Learn where nodes are; one that moved is connected to anew."""
@@ -451,12 +460,14 @@ class Peers:
             return False
         if link is None:
             peer.keep(message, payload, size)
-        elif link.connection.writable:
-            try:
-                link.connection.send(message, payload)
-                self.outbox.add(link)
-            except LogError:
-                _log.exception("a message to node %d could not be sent", node)
+        elif (core := link.connection.core).writable:
+            # For each message of each round, so without a call in between.
+            if core.queue(message.KIND, 0, codec.encode(message), payload):
+                _log.error("a message to node %d is too large for a frame", node)
+            elif (outbox := self.outbox).held:
+                outbox.wires[link] = None
+            else:
+                outbox.add(link)
         return True
 
     def has_room(self, node: int) -> bool:

@@ -101,11 +101,12 @@ class Replicas:
         peers: Peers,
         limits: Limits,
         changed: Callable[[], None],
+        clock: Callable[[], float] = time.monotonic,
         connections: Callable[[], int] = lambda: 1,
     ) -> None:
         """Load what the disk has; `changed` asks for a flush soon.
 
-        `connections` gives how many share what there is.
+        `clock` gives the time of the loop, `connections` how many share what there is.
         """
         self._node = node
         self._store = store
@@ -113,8 +114,14 @@ class Replicas:
         self._limits = limits
         self._changed = changed
         self._hosted: dict[int, _Hosted] = {}
-        self.lane = Lane(store.native)
+        self.lane = Lane(store.native, clock)
         """Does what every append does to replicas to which nothing else happens."""
+        self.raft_due = self.lead_due = False
+        """Whether the node's member of the repository has something to do that is not
+        in the lane: in its Raft group, or for those whom it leads."""
+        self.unsent: list[tuple[int, int, bytes, bytes | None]] = []
+        """Messages of the member that the lane could not send, as node, kind, head and
+        payload; whoever sends them empties the list."""
         self.dirty: dict[int, None] = {}  # dicts, for their order
         """Streams of which `flush` has something to do, beside those of the lane."""
         self._unsynced: dict[int, None] = {}
@@ -281,12 +288,13 @@ class Replicas:
         llsn: int,
         batches: Sequence[bytes | memoryview],
         repeats: Sequence[tuple[Request, int, int]],
+        left: Sequence[int],
     ) -> None:
-        """Send the backups what the lane has placed."""
+        """Go on after the lane has placed batches, and sent them to most backups."""
         config = hosted.config
-        if batches and config is not None:
+        if left and config is not None:
             message = Replicate(stream, config.epoch, llsn, tuple(map(len, batches)))
-            for node in config.replicas[1:]:
+            for node in left:
                 self._peers.send(node, message, batches)
         for request, llsn, count in repeats:
             hosted.replica.repeated(request, llsn, count)
@@ -348,8 +356,15 @@ class Replicas:
         reports: list[StreamReport] = []
         waiting = []
         if self.lane.stirred:
-            due, advanced, answers, came = self.lane.turn()
-            reports += starmap(StreamReport, due)
+            due, advanced, answers, came, said, wires = self.lane.turn()
+            if due:
+                reports += starmap(StreamReport, due)
+            for wire in wires:
+                self._peers.outbox.add(wire)
+            unsent, raft_due, lead_due = said
+            self.raft_due, self.lead_due = self.raft_due or raft_due, lead_due
+            if unsent:
+                self.unsent += unsent
             for stream in advanced:
                 self.readers.wake(self._hosted[stream].readers, now)
             if answers:

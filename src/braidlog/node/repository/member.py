@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import random
-import time
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
@@ -73,16 +72,13 @@ class RepositoryMember:
         self._peers = peers
         self._wall = wall
         self._to_self = to_self
-        self._stored_as = log.stored_as
         self.writes = GroupWrites(log)
         self.waits = False
         """Whether something waits for room, on the disk or in a link."""
         self._done: dict[int, Done] = {}
         self._requests = 0
         self._complained = 0
-        self.cut_latency = Histogram()
-        self._cuts: dict[int, float] = {}
-        """When the cuts that are on their way were seen first, by their entries."""
+        self._cut_latency = Histogram()
         self._untold: set[int] = set()
         """Nodes whose link was too full for what the leader decided."""
         self._addresses: dict[int, str] = {}
@@ -100,6 +96,7 @@ class RepositoryMember:
             heartbeat_ticks=HEARTBEAT_TICKS,
         )
         settings = _settings(config, number, fault_logs=fault_logs)
+        self._log = log
         self.group = MetadataMember(settings, raft, log.load(), now)
 
     @property
@@ -191,7 +188,7 @@ class RepositoryMember:
 
     def damaged(self, streams: set[int]) -> bool:
         """Mend the log of the group if it is among these, as numbered in the store."""
-        mends = self._stored_as in streams
+        mends = self._log.stored_as in streams
         if mends:
             self.group.damaged()
         return mends
@@ -201,6 +198,16 @@ class RepositoryMember:
         if number := self.writes.durable(durable):
             self.group.durable(number)
 
+    @property
+    def lane_writes(self) -> int:
+        """Return the log of the store that a lane may write into; 0: it may not.
+
+        It leaves cuts to be applied later, which nobody may wait for, and writes
+        nothing before what waits for room.
+        """
+        waits = self.waits or self.group.reads_wait or self.writes.lacks_room
+        return 0 if waits else self._log.stored_as
+
     def flush(self) -> bool:
         """Do what the group asks for; tell whether more may follow from it here.
 
@@ -209,8 +216,7 @@ class RepositoryMember:
         if self.waits:
             self._tell_again()
         effects = self.group.effects()
-        # A leader writes its cuts, and applies them; who lost the lead has to forget.
-        if self._cuts or (effects.writes and self.group.leadership is not None):
+        if self.group.leadership is not None:
             self._measure()
         for event in effects.events:
             tell(_log, self._node, event)
@@ -223,7 +229,7 @@ class RepositoryMember:
             if node == self._node:
                 own.append(message)
             elif not self._peers.send(node, message, (data,) if data else ()):
-                self._lost(node, message)
+                self.lost(node, message)
         # The others work while this node writes and applies.
         if effects.writes or own:
             self._peers.flush()
@@ -247,19 +253,19 @@ class RepositoryMember:
         return back
 
     def _measure(self) -> None:
-        """Note how long cuts took to be committed; who no longer leads forgets."""
-        leads = self.group.leadership
-        if leads is None:
-            self._cuts.clear()
-            return
-        flying, now = leads.collector.flying, time.monotonic()
-        for index in tuple(self._cuts):
-            if index not in flying:
-                self.cut_latency.observe(now - self._cuts.pop(index))
-        for index in flying:
-            self._cuts.setdefault(index, now)
+        """Note how long cuts took from their proposal until they were told."""
+        if (leads := self.group.leadership) is not None:
+            for seconds in leads.collector.take_latencies():
+                self._cut_latency.observe(seconds)
 
-    def _lost(self, node: int, message: Message) -> None:
+    @property
+    def cut_latency(self) -> Histogram:
+        """Return how long cuts took from their proposal until they were told."""
+        self._measure()
+        return self._cut_latency
+
+    def lost(self, node: int, message: Message) -> None:
+        """Note that what a node was sent is lost, because too much waits for it."""
         # Reports show what is missing of epochs and records, but neither trims and
         # options nor the last cuts that gave nothing to a stream.
         if isinstance(message, Configure | Commit):

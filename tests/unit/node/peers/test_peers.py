@@ -104,17 +104,18 @@ async def test_what_is_larger_than_the_bound_goes_alone() -> None:
     assert links.dropped == 1
 
     sent: list[object] = []
-    connection = SimpleNamespace(writable=True, send=lambda *each: sent.append(each))
+    core = SimpleNamespace(writable=True, queue=lambda *each: sent.append(each))
+    connection = SimpleNamespace(core=core)
     link = SimpleNamespace(unsent_bytes=lambda: 0, connection=connection)
     links.known[2].link = cast("Any", link)
-    links.outbox = cast("Any", SimpleNamespace(add=lambda link: None))
+    links.outbox = cast("Any", SimpleNamespace(held=False, add=lambda link: None))
     links.send(2, Consensus(1), (b"x" * 100,))
     assert (len(sent), links.dropped) == (1, 1)
     link.unsent_bytes = lambda: 1
     links.send(2, Consensus(1), (b"x" * 100,))
     assert (len(sent), links.dropped) == (1, 2)
     # A link that said goodbye breaks soon: a message is lost, as on a broken one.
-    connection.writable, link.unsent_bytes = False, lambda: 0
+    core.writable, link.unsent_bytes = False, lambda: 0
     assert links.send(2, Consensus(1), (b"x",))
     assert (len(sent), links.dropped) == (1, 2)
     links.known[2].link = None

@@ -35,6 +35,21 @@ pub struct LogCut {
 }
 
 impl LogCut {
+    /// Append it as `MessagePack`.
+    pub(crate) fn put(&self, bytes: &mut Vec<u8>) {
+        put_array(bytes, 4);
+        put_bytes(bytes, &self.log);
+        put_number(bytes, self.version);
+        put_number(bytes, self.high_watermark);
+        put_array(bytes, self.runs.len());
+        for run in &self.runs {
+            put_array(bytes, 5);
+            for value in [run.stream, run.llsn, run.glsn, run.length, run.epoch] {
+                put_number(bytes, value);
+            }
+        }
+    }
+
     /// Where it leaves the log.
     pub fn end(&self) -> End {
         End {
@@ -53,6 +68,12 @@ pub struct Cut {
     pub forget: Vec<(Vec<u8>, u64)>,
 }
 
+/// Whether the data of an entry are a cut, as [`Cut::encode`] makes them.
+pub fn is_cut(data: &[u8]) -> bool {
+    // An array of two, the command of three, its number.
+    data.starts_with(&[0x92, 0x93, CUT as u8])
+}
+
 impl Cut {
     /// The streams that get something.
     pub fn streams(&self) -> impl Iterator<Item = u64> {
@@ -68,17 +89,7 @@ impl Cut {
         put_number(&mut bytes, CUT);
         put_array(&mut bytes, self.cuts.len());
         for each in &self.cuts {
-            put_array(&mut bytes, 4);
-            put_bytes(&mut bytes, &each.log);
-            put_number(&mut bytes, each.version);
-            put_number(&mut bytes, each.high_watermark);
-            put_array(&mut bytes, each.runs.len());
-            for run in &each.runs {
-                put_array(&mut bytes, 5);
-                for value in [run.stream, run.llsn, run.glsn, run.length, run.epoch] {
-                    put_number(&mut bytes, value);
-                }
-            }
+            each.put(&mut bytes);
         }
         put_array(&mut bytes, self.forget.len());
         for (log, version) in &self.forget {

@@ -9,6 +9,7 @@
 //! *Invariants.* A replica counts only if it has entered the epoch, so a cut never takes what one of
 //! them does not hold. Reports of one start of a node only go forward. No cut is proposed twice.
 
+mod answers;
 mod cut;
 mod reports;
 #[cfg(test)]
@@ -16,7 +17,8 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-pub use cut::{Cut, LogCut, Run};
+pub use answers::{AnswerTimes, LAGS_MAX, MARKS_MAX};
+pub use cut::{Cut, LogCut, Run, is_cut};
 pub use reports::{Node, Reports, Told};
 
 /// Streams in one cut; the rest goes into the next.
@@ -66,6 +68,10 @@ pub trait Metadata {
 struct Flight {
     index: u64,
     cut: Cut,
+    /// Whether nothing but cuts was in the log between what was applied and it.
+    pure: bool,
+    /// Whether it is committed, and was told to the replicas.
+    told: bool,
 }
 
 /// Latest reports, and cuts in flight; `T` is a report of a stream as its giver has it.
@@ -174,7 +180,7 @@ impl<T> Leader<T> {
         dead: &BTreeSet<u64>,
     ) -> Result<Option<&Cut>, M::Error> {
         self.dropped();
-        if self.stalled || self.flights.len() >= self.in_flight_max {
+        if self.stalled || self.flying().count() >= self.in_flight_max {
             return Ok(None);
         }
         let looked: Vec<u64> = self
@@ -298,10 +304,11 @@ impl<T> Leader<T> {
         living.any(has)
     }
 
-    /// Note that the last cut is in the log, and compute the next from what it leaves.
+    /// Note that the last cut is in the log, and compute the next from what it leaves. It is `pure` if nothing but cuts
+    /// that were proposed here is in the log between what was applied and it.
     ///
     /// `false` if there is none.
-    pub fn proposed(&mut self, index: u64) -> bool {
+    pub fn proposed(&mut self, index: u64, pure: bool) -> bool {
         let Some(cut) = self.made.take() else {
             return false;
         };
@@ -311,8 +318,34 @@ impl<T> Leader<T> {
                 self.committed.insert(run.stream, run.llsn + run.length);
             }
         }
-        self.flights.push(Flight { index, cut });
+        self.flights.push(Flight {
+            index,
+            cut,
+            pure,
+            told: false,
+        });
         true
+    }
+
+    /// Whether an entry is one of the cuts that were proposed and not applied.
+    pub fn has_proposed(&self, index: u64) -> bool {
+        self.flights.iter().any(|flight| flight.index == index)
+    }
+
+    /// Whether an entry is a cut that nothing can refuse, if none before it is refused: it was computed from what was
+    /// applied then and from the cuts behind that, and nothing else is between.
+    pub fn is_certain(&self, index: u64) -> bool {
+        let mut flights = self.flights.iter();
+        !self.stalled && flights.any(|flight| flight.index == index && flight.pure)
+    }
+
+    /// The cut of an entry that is committed, to tell it to the replicas before it is applied; `None` if it was told. All
+    /// between it and what is applied are certain.
+    pub fn tell(&mut self, index: u64) -> Option<&Cut> {
+        let mut flights = self.flights.iter_mut();
+        let flight = flights.find(|flight| flight.index == index && !flight.told)?;
+        flight.told = true;
+        Some(&flight.cut)
     }
 
     /// Note that the last cut could not be logged: its streams are looked at again.
@@ -322,11 +355,12 @@ impl<T> Leader<T> {
         }
     }
 
-    /// Note that an entry was applied; return the logs that it cut, `None` if it is of no cut in flight.
+    /// Note that an entry was applied; return the logs that it cut and whose cuts are to be told, `None` if it is of no cut
+    /// that was proposed here.
     pub fn settled(&mut self, index: u64, refused: bool) -> Option<Vec<Vec<u8>>> {
         let settled = self.flights.iter().find(|flight| flight.index == index)?;
-        let logs = settled.cut.cuts.iter().map(|each| each.log.clone());
-        let logs = logs.collect();
+        let cuts = settled.cut.cuts.iter().filter(|_| !settled.told);
+        let logs = cuts.map(|each| each.log.clone()).collect();
         if refused {
             self.stalled = true;
             let streams = self.flights.iter().flat_map(|flight| flight.cut.streams());
@@ -341,8 +375,15 @@ impl<T> Leader<T> {
         Some(logs)
     }
 
-    /// The entries of the cuts that are on their way.
-    pub fn flying(&self) -> impl ExactSizeIterator<Item = u64> {
-        self.flights.iter().map(|flight| flight.index)
+    /// Whether the cut of an entry was told and is not applied.
+    pub fn is_told(&self, index: u64) -> bool {
+        let mut flights = self.flights.iter();
+        flights.any(|flight| flight.index == index && flight.told)
+    }
+
+    /// The entries of the cuts that are on their way, and were not told.
+    pub fn flying(&self) -> impl Iterator<Item = u64> {
+        let flying = self.flights.iter().filter(|flight| !flight.told);
+        flying.map(|flight| flight.index)
     }
 }

@@ -2,6 +2,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 
 use super::{End, Leader, Metadata, Node, Stream, Told};
+use crate::lane::report::Report;
 
 /// One log of streams.
 #[derive(Default)]
@@ -102,10 +103,10 @@ fn a_cut_takes_what_all_replicas_hold() {
 fn a_cut_is_proposed_once() {
     let (mut bench, held) = (Bench::new(), held(1, &[1]));
     bench.tell(1, &[(1, 3)]);
-    assert!(!bench.leader.proposed(7));
+    assert!(!bench.leader.proposed(7, true));
     bench.cut(&held);
-    assert!(bench.leader.proposed(7));
-    assert!(!bench.leader.proposed(8));
+    assert!(bench.leader.proposed(7, true));
+    assert!(!bench.leader.proposed(8, true));
     assert!(bench.cut(&held).is_empty());
     assert_eq!(bench.leader.flying().collect::<Vec<_>>(), [7]);
 }
@@ -118,7 +119,7 @@ fn what_was_dropped_comes_again_and_what_flies_is_built_on() {
     bench.leader.dropped();
     assert!(bench.leader.has_fresh());
     assert_eq!(bench.cut(&held), first);
-    bench.leader.proposed(7);
+    bench.leader.proposed(7, true);
     bench.tell(1, &[(1, 5)]);
     assert_eq!(bench.cut(&held), [(1, 3, 3, 2)]);
 }
@@ -129,7 +130,7 @@ fn after_a_refusal_nothing_is_made_until_all_are_back() {
     for index in [7, 8] {
         bench.tell(1, &[(1, index)]);
         bench.cut(&held);
-        bench.leader.proposed(index);
+        bench.leader.proposed(index, true);
     }
     assert_eq!(bench.leader.settled(6, true), None);
     assert_eq!(bench.leader.settled(7, true), Some(vec![vec![b'l'; 16]]));
@@ -137,6 +138,84 @@ fn after_a_refusal_nothing_is_made_until_all_are_back() {
     assert!(bench.cut(&held).is_empty());
     assert!(bench.leader.settled(8, true).is_some());
     assert_eq!(bench.cut(&held), [(1, 1, 1, 8)]);
+}
+
+#[test]
+fn a_cut_is_certain_if_nothing_else_is_between() {
+    let (mut bench, held) = (Bench::new(), held(1, &[1]));
+    for (index, pure) in [(7, true), (8, false)] {
+        bench.tell(1, &[(1, index)]);
+        bench.cut(&held);
+        bench.leader.proposed(index, pure);
+    }
+    let certain = |bench: &Bench| [6, 7, 8].map(|index| bench.leader.is_certain(index));
+    assert_eq!(certain(&bench), [false, true, false]);
+    assert!(bench.leader.has_proposed(8) && !bench.leader.has_proposed(6));
+    // After a refusal none is: those behind it were computed from what it would have left.
+    bench.leader.settled(7, true);
+    assert_eq!(certain(&bench), [false, false, false]);
+}
+
+#[test]
+fn a_cut_is_told_once_and_then_has_room_for_another() {
+    let (mut bench, held) = (Bench::new(), held(1, &[1]));
+    for index in [7, 8] {
+        bench.tell(1, &[(1, index)]);
+        bench.cut(&held);
+        bench.leader.proposed(index, true);
+    }
+    bench.tell(1, &[(1, 9)]);
+    assert!(bench.cut(&held).is_empty(), "two are in flight");
+    assert_eq!(bench.leader.tell(6), None);
+    let told = bench.leader.tell(7).map(|cut| cut.cuts[0].high_watermark);
+    assert_eq!((told, bench.leader.tell(7)), (Some(6), None));
+    assert!(bench.leader.is_told(7) && !bench.leader.is_told(8));
+    // It is built on until it is applied, and then nobody has to be told again.
+    assert_eq!(bench.cut(&held), [(1, 8, 8, 1)]);
+    bench.leader.proposed(9, true);
+    assert_eq!(bench.leader.flying().collect::<Vec<_>>(), [8, 9]);
+    assert_eq!(bench.leader.settled(7, false), Some(vec![]));
+    assert_eq!(bench.leader.settled(8, false), Some(vec![vec![b'l'; 16]]));
+}
+
+#[test]
+fn a_report_is_the_bytes_of_a_message() {
+    let told = Told {
+        epoch: 3,
+        version: 300,
+        committed: 5,
+        end: 70_000,
+        state: 2,
+        damaged: true,
+    };
+    let head = Node {
+        incarnation: 9,
+        number: 130,
+        full: false,
+        features: 7,
+    };
+    let report = Report {
+        node: 4,
+        head,
+        streams: vec![(1, told)],
+        syncs: (6, 0),
+    };
+    let bytes = report.encode();
+    let mut expected = vec![0x98, 4, 9, 0xcc, 130, 0xc2, 0x91, 0x97, 1, 3];
+    expected.extend([0xcd, 0x01, 0x2c, 5, 0xce, 0, 0x01, 0x11, 0x70, 2, 0xc3]);
+    expected.extend([7, 6, 0]);
+    assert_eq!(bytes, expected);
+    assert_eq!(Report::decode(&bytes), Some(report));
+    for end in 0..bytes.len() {
+        assert_eq!(Report::decode(&bytes[..end]), None, "{end}");
+    }
+    // A truth is one, an array has its length, and nothing is behind.
+    for (at, other) in [(0, 0x97), (5, 0), (7, 0x96)] {
+        let mut wrong = bytes.clone();
+        wrong[at] = other;
+        assert_eq!(Report::decode(&wrong), None, "{at}");
+    }
+    assert_eq!(Report::decode(&[bytes, vec![0]].concat()), None);
 }
 
 #[test]

@@ -3,16 +3,13 @@
 //! What is decoded here is encoded as our encoder does it. `None` is no verdict: the frame goes the way of all
 //! other messages, which accepts or refuses it.
 
-use crate::lane::leader::Run;
-use crate::wire::number;
+use crate::lane::head::{Fields, put_array, put_number};
+use crate::lane::leader::{LogCut, Run};
 
 /// Number of the message of a primary to a backup.
 pub const REPLICATE: u8 = 33;
 /// Number of the message that tells a node of cuts.
 pub const COMMIT: u8 = 37;
-
-/// Longer heads are cold.
-const HEAD_BYTES_MAX: usize = 64 << 10;
 
 /// What a primary says of the batches behind the head.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,6 +59,25 @@ impl Cut<'_> {
     }
 }
 
+/// The head of a [`REPLICATE`] for batches of these sizes.
+pub fn encode_replicate(
+    stream: u64,
+    epoch: u64,
+    llsn: u64,
+    sizes: impl ExactSizeIterator<Item = usize>,
+) -> Vec<u8> {
+    let mut head = Vec::new();
+    put_array(&mut head, 4);
+    for value in [stream, epoch, llsn] {
+        put_number(&mut head, value);
+    }
+    put_array(&mut head, sizes.len());
+    for size in sizes {
+        put_number(&mut head, size as u64);
+    }
+    head
+}
+
 /// What the head of a [`REPLICATE`] says.
 pub fn replicate(head: &[u8]) -> Option<Batches> {
     let mut fields = Fields::of(head)?;
@@ -73,12 +89,23 @@ pub fn replicate(head: &[u8]) -> Option<Batches> {
     for _ in 0..count {
         sizes.push(usize::try_from(fields.number()?).ok()?);
     }
-    fields.0.is_empty().then_some(Batches {
+    fields.is_empty().then_some(Batches {
         stream,
         epoch,
         llsn,
         sizes,
     })
+}
+
+/// The head of a [`COMMIT`] with these cuts, in the order of their logs and versions.
+pub fn encode_commit(cuts: &[&LogCut]) -> Vec<u8> {
+    let mut head = Vec::new();
+    put_array(&mut head, 1);
+    put_array(&mut head, cuts.len());
+    for cut in cuts {
+        cut.put(&mut head);
+    }
+    head
 }
 
 /// The cuts that the head of a [`COMMIT`] has, in their order.
@@ -110,51 +137,5 @@ pub fn commits(head: &[u8]) -> Option<Vec<Cut<'_>>> {
         });
     }
     let rises = |pair: &[Cut<'_>]| pair[0].log != pair[1].log || pair[0].version < pair[1].version;
-    (fields.0.is_empty() && cuts.windows(2).all(rises)).then_some(cuts)
-}
-
-/// Takes `MessagePack` values off the front.
-struct Fields<'a>(&'a [u8]);
-
-impl<'a> Fields<'a> {
-    /// A head that is short: what is decoded takes many times its bytes.
-    fn of(head: &'a [u8]) -> Option<Self> {
-        (head.len() <= HEAD_BYTES_MAX).then_some(Self(head))
-    }
-
-    fn number(&mut self) -> Option<u64> {
-        let (value, rest) = number(self.0)?;
-        self.0 = rest;
-        Some(value)
-    }
-
-    fn array(&mut self) -> Option<usize> {
-        let (first, rest) = self.0.split_first()?;
-        let (count, rest) = match first {
-            0x90..=0x9f => (u32::from(first & 0xf), rest),
-            0xdc => {
-                let (digits, rest) = rest.split_first_chunk()?;
-                (u32::from(u16::from_be_bytes(*digits)), rest)
-            }
-            0xdd => {
-                let (digits, rest) = rest.split_first_chunk()?;
-                (u32::from_be_bytes(*digits), rest)
-            }
-            _ => return None,
-        };
-        self.0 = rest;
-        usize::try_from(count).ok()
-    }
-
-    fn is_array_of(&mut self, count: usize) -> Option<()> {
-        (self.array()? == count).then_some(())
-    }
-
-    fn bytes(&mut self) -> Option<&'a [u8]> {
-        // Identities are short.
-        let (mark, rest) = self.0.split_first_chunk::<2>()?;
-        let (value, rest) = rest.split_at_checked(usize::from(mark[1]))?;
-        self.0 = rest;
-        (mark[0] == 0xc4).then_some(value)
-    }
+    (fields.is_empty() && cuts.windows(2).all(rises)).then_some(cuts)
 }

@@ -20,7 +20,9 @@ mod tests;
 use std::collections::VecDeque;
 
 pub use super::leader::Run;
-pub use frames::{Batches, COMMIT, Cut, REPLICATE, commits, replicate};
+pub use frames::{
+    Batches, COMMIT, Cut, REPLICATE, commits, encode_commit, encode_replicate, replicate,
+};
 
 use crate::wal::CommitContext;
 

@@ -313,6 +313,11 @@ impl<D, M> Tail<D, M> {
         Ok(())
     }
 
+    /// The messages that wait for the disk.
+    pub fn promises(&self) -> impl Iterator<Item = &M> {
+        self.writes.promises()
+    }
+
     /// Take the messages whose promise is kept now.
     pub fn release(&mut self) -> VecDeque<M> {
         self.writes.release()
@@ -423,20 +428,39 @@ impl<D, M> Tail<D, M> {
         }))
     }
 
-    /// Take an answer to an append if it is hot; whether it was.
-    pub fn take_answer(&mut self, frame: &[u8], steady: &Steady) -> bool {
+    /// Take an answer to an append if it is hot, and return whose it is.
+    pub fn take_answer(&mut self, frame: &[u8], steady: &Steady) -> Option<u64> {
         if steady.epoch > self.log.commit {
-            return false;
+            return None;
         }
-        let Some(answer) = frames::hot_answer(frame, steady, self.log.last) else {
-            return false;
-        };
+        let answer = frames::hot_answer(frame, steady, self.log.last)?;
         let begin = self.log.base() + 1;
-        let Some(peer) = self.peers.get_mut(answer.sender) else {
-            return false;
-        };
+        let peer = self.peers.get_mut(answer.sender)?;
         peer.active = true;
         peer.accepted(answer.index, begin);
-        true
+        Some(answer.sender)
+    }
+
+    /// Up to where a leader of this term may commit. Each half of `voters` has to have what is committed, by a
+    /// majority; a half without members decides nothing.
+    pub fn committable(&self, id: u64, term: u64, voters: &[Vec<u64>; 2]) -> u64 {
+        let reached = |node: &u64| {
+            if *node == id {
+                return self.log.durable;
+            }
+            self.peers.get(*node).map_or(0, |peer| peer.matched)
+        };
+        let agreed = voters.iter().filter(|half| !half.is_empty()).map(|half| {
+            let mut numbers: Vec<u64> = half.iter().map(reached).collect();
+            numbers.sort_unstable();
+            numbers[(half.len() - 1) / 2]
+        });
+        let agreed = agreed.min().unwrap_or_default();
+        // An entry of an earlier term can still be replaced, even if a quorum has it (Raft, figure 8).
+        if agreed > self.log.commit && self.log.term(agreed) == Some(term) {
+            agreed
+        } else {
+            self.log.commit
+        }
     }
 }

@@ -95,7 +95,7 @@ fn a_steady_group_needs_nobody() {
         follower.stored(write.number).unwrap();
         assert_eq!(follower.durable(), leader.last());
         for answer in follower.release() {
-            assert!(leader.take_answer(&answer, &steady(1)));
+            assert_eq!(leader.take_answer(&answer, &steady(1)), Some(2));
         }
         assert_eq!(leader.peer(2).unwrap().matched, leader.last());
         assert_eq!(leader.peer(2).unwrap().mode, Mode::Replicate);
@@ -215,20 +215,18 @@ fn an_answer_that_says_more_than_yes_is_cold() {
     let mut log = log();
     log.track(&[2]);
     for answer in cold {
-        assert!(
-            !log.take_answer(&encode_answer(&answer), &steady(1)),
-            "{answer:?}"
-        );
+        let taken = log.take_answer(&encode_answer(&answer), &steady(1));
+        assert_eq!(taken, None, "{answer:?}");
     }
     let whole = encode_answer(&good);
     for at in 0..whole.len() {
         let mut flipped = whole.clone();
         flipped[at] ^= 1;
-        assert!(!log.take_answer(&flipped, &steady(1)), "{at}");
-        assert!(!log.take_answer(&whole[..at], &steady(1)), "{at}");
+        assert_eq!(log.take_answer(&flipped, &steady(1)), None, "{at}");
+        assert_eq!(log.take_answer(&whole[..at], &steady(1)), None, "{at}");
     }
     assert_eq!(log.peer(2).unwrap().matched, 0);
-    assert!(log.take_answer(&whole, &steady(1)));
+    assert_eq!(log.take_answer(&whole, &steady(1)), Some(2));
     assert_eq!(log.peer(2).unwrap().matched, 1);
 }
 
@@ -263,4 +261,33 @@ fn a_broken_rule_is_named() {
     assert_eq!(said(log.applied_to(2)), "2 was not handed out");
     log.set_durable(2);
     assert_eq!(said(log.check()), "more is durable than there is");
+}
+
+#[test]
+fn a_leader_commits_what_each_half_has_by_a_majority_in_its_term() {
+    let joint = [vec![1, 2, 3], vec![3, 4]];
+    let alone = [vec![1, 2, 3], vec![]];
+    let mut log = log();
+    for _ in 0..3 {
+        log.append(log.last() + 1, entry(2, b"")).unwrap();
+    }
+    log.track(&[2, 3, 4]);
+    log.set_durable(4);
+    assert_eq!(log.committable(1, 2, &alone), 1, "nobody else has more");
+    log.accepted(2, 3);
+    assert_eq!(log.committable(1, 2, &alone), 3);
+    assert_eq!(log.committable(1, 2, &joint), 1, "of the other half nobody");
+    log.accepted(3, 4);
+    log.accepted(4, 2);
+    assert_eq!(log.committable(1, 2, &alone), 4);
+    assert_eq!(log.committable(1, 2, &joint), 2);
+    // A quorum has entries of an earlier term, which another leader could still replace.
+    assert_eq!(log.committable(1, 3, &alone), 1);
+    log.set_durable(1);
+    assert_eq!(
+        log.committable(1, 2, &alone),
+        3,
+        "the leader is one of three"
+    );
+    assert_eq!(log.committable(1, 2, &[vec![], vec![]]), 1);
 }

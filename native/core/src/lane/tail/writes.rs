@@ -122,6 +122,11 @@ impl<M> Writes<M> {
         Ok(durable)
     }
 
+    pub(super) fn promises(&self) -> impl Iterator<Item = &M> {
+        let tagged = self.promises.iter().map(|each| &each.1);
+        tagged.chain(&self.untagged)
+    }
+
     pub(super) fn release(&mut self) -> VecDeque<M> {
         let mut kept = VecDeque::new();
         while self

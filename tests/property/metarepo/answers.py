@@ -1,4 +1,4 @@
-"""How much later than the first replica of a stream each of the others is durable.
+"""Python model of answer times: how much later than the first replica others are.
 
 *Theory of operation.* A cut waits for the last replica of a stream, so what counts is
 when the leader hears from each of them that it has the same records on its disk. The
@@ -17,12 +17,11 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, Protocol
 
 from msgspec import Struct
 
 from braidlog.logstream.states import ReplicaState
-from braidlog.metarepo.leader.collector import Collector
 from braidlog.metarepo.machine.state import State, StreamState
 from braidlog.wire.messages import Report, StreamReport
 
@@ -32,6 +31,13 @@ SAMPLES_MAX: Final = 128
 """Lags of one node in a window."""
 MARKS_MAX: Final = 256
 """Marks that wait at a time: a cluster with many streams is measured by some."""
+
+
+class Reports(Protocol):
+    """Who has the latest reports."""
+
+    def report(self, node: int, stream: int) -> StreamReport | None:
+        """Return what a node said of one replica, None if nothing."""
 
 
 class _Mark(Struct):
@@ -55,7 +61,7 @@ class AnswerTimes:
         self._lags: dict[int, list[float]] = {}
 
     def heard(
-        self, state: State, collector: Collector, report: Report, now: float
+        self, state: State, collector: Reports, report: Report, now: float
     ) -> None:
         """Take a report that the collector has taken."""
         if report.full:
@@ -89,7 +95,7 @@ class AnswerTimes:
     def _begin(
         self,
         state: State,
-        collector: Collector,
+        collector: Reports,
         node: int,
         first: StreamReport,
         now: float,
