@@ -449,10 +449,7 @@ class ClusterNode:
         Raises:
             Exception: it is refused, or a bug was met; it is the session's to answer.
         """
-        if self.lane.behind and self.member is not None:
-            # Whoever asks sees all that is committed here.
-            self.member.group.stir()
-            self._flushes.now()
+        self._catch_up()
         try:
             if self.tables is not None and isinstance(event.message, TABLE_REQUESTS):
                 self.tables.take(request, event.message)
@@ -738,10 +735,18 @@ class ClusterNode:
 
     # --- to look at
 
+    def _catch_up(self) -> None:
+        """Apply what the lane has left: whoever asks sees all that is committed here."""
+        if self.lane.behind and self.member is not None:
+            self.member.group.stir()
+            self._flushes.now()
+
     def status(self) -> NodeStatus:
         """Return what the node says of itself."""
+        self._catch_up()
         return self._observer.status(self.now)
 
     def observed(self) -> Observed:
         """Return what metrics are made of."""
+        self._catch_up()
         return self._observer.observed(self.now)

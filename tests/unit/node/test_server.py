@@ -161,6 +161,35 @@ async def test_pages(tmp_path: Path) -> None:
         assert (await page(settings, "/other"))[0] == 404
 
 
+async def test_whoever_asks_sees_all_that_is_committed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cuts are applied with the next tick, or when somebody asks."""
+    settings = config(tmp_path)
+    async with serving(settings) as server, client(settings) as there:
+        log = await there.create_log("orders")
+        await log.append(b"first")
+        monkeypatch.setattr(server.node, "_let_pass", lambda now: None)
+        lane, member = server.node.lane, server.node.member
+        assert member is not None
+
+        assert await log.append(b"next") == 2
+        assert lane.behind
+        await there.describe("orders")
+        [state] = member.group.repository.state.logs.values()
+        assert (state.high_watermark, lane.behind) == (2, False)
+        assert await log.append(b"next") == 3
+        metrics = (await page(settings, "/metrics"))[1]
+        assert 'braidlog_log_committed_position{log="orders"} 3.0' in metrics
+        assert await log.append(b"next") == 4
+        status = json.loads((await page(settings, "/status"))[1])
+        assert status["group"]["applied"] == status["group"]["commit"]
+        # Nobody asks, but there are many.
+        for _ in range(100):
+            await log.append(b"next")
+        assert 4 < state.high_watermark < 104
+
+
 async def test_a_node_that_waits_for_others_is_not_ready(tmp_path: Path) -> None:
     settings = config(tmp_path, "[security]")
     lonely = parse(

@@ -359,10 +359,11 @@ class Replicas:
             due, advanced, answers, came, said, wires = self.lane.turn()
             if due:
                 reports += starmap(StreamReport, due)
-            for wire in wires:
-                self._peers.outbox.add(wire)
+            if wires:
+                self._peers.outbox.wires.update(dict.fromkeys(wires))
             unsent, raft_due, lead_due = said
-            self.raft_due, self.lead_due = self.raft_due or raft_due, lead_due
+            self.raft_due = self.raft_due or raft_due
+            self.lead_due = self.lead_due or lead_due
             if unsent:
                 self.unsent += unsent
             for stream in advanced:
