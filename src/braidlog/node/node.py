@@ -736,7 +736,7 @@ class ClusterNode:
     # --- to look at
 
     def _catch_up(self) -> None:
-        """Apply what the lane has left: whoever asks sees all that is committed here."""
+        """Apply what the lane has left: who asks sees all that is committed here."""
         if self.lane.behind and self.member is not None:
             self.member.group.stir()
             self._flushes.now()
