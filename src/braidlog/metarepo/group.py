@@ -176,8 +176,12 @@ class MetadataMember:
 
     @property
     def reads_wait(self) -> bool:
-        """Tell whether somebody waits for what is applied here."""
-        return len(self._news) > 0
+        """Tell whether somebody waits for an entry to be applied here.
+
+        Who waits for news does not: no cut brings any.
+        """
+        index = self.repository.index
+        return any(not 0 <= news.index <= index for news in self._news.values())
 
     def stir(self) -> None:
         """Look at everything: the log is further than what was asked for last."""

@@ -672,6 +672,7 @@ class ClusterNode:
                         lane.resign()
             if member is None:
                 revision = route.revision
+                lane.reports_to = route.leader_heard
             else:
                 revision = member.group.repository.state.revision
                 if member.group.standing is not self._reporting.standing:

@@ -19,15 +19,12 @@ from braidlog.raft.messages import (
     Append,
     AppendResponse,
     Heartbeat,
+    HeartbeatResponse,
     PreVoteResponse,
     VoteResponse,
 )
 from braidlog.wire import commands
-from braidlog.wire.messages import (
-    Consensus,
-    Report,
-    StreamReport,
-)
+from braidlog.wire.messages import Consensus, GetMetadata, Report, StreamReport
 from property.metarepo.rounds import NODE, OTHERS, PLACES, STREAMS, Member
 from unit.metarepo.bench import LOG
 
@@ -275,3 +272,26 @@ def test_a_follower_does_what_python_does(seed: int) -> None:
     walk = Following(seed)
     _play(walk, 400)
     assert walk.both[0].member.group.raft.core.log.applied > 100
+
+
+def test_who_waits_for_news_does_not_wait_for_cuts() -> None:
+    """Nodes that are no voters, and many clients, always wait for news."""
+    walk = Leading(1)
+    member = walk.both[0]
+    answers: list[object] = []
+
+    def ask(*, linearizable: bool) -> None:
+        message = GetMetadata(1 << 40, 60_000, linearizable)
+        member.member.read(message, member.now, answers.append)
+        member.turn()
+
+    ask(linearizable=False)
+    assert member.member.lane_writes > 0
+    ask(linearizable=True)
+    assert member.member.lane_writes == 0, "it is not confirmed that this node leads"
+    for node in OTHERS:
+        heard = HeartbeatResponse(node, NODE, walk.core.term, epoch=0, round=1)
+        member.hear(node, Consensus(1), raft_codec.encode(heard))
+    member.turn()
+    assert member.member.lane_writes > 0
+    assert answers == []
