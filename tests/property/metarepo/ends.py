@@ -19,6 +19,7 @@ from property.metarepo.answers import AnswerTimes
 
 CUT_RUNS_MAX: Final = 4096
 FORGET_EVERY: Final = 16
+POSITION_MAX: Final = 2**63 - 1
 COUNTED: Final = frozenset(
     {ReplicaState.RUNNING, ReplicaState.SEALED, ReplicaState.CATCHING_UP}
 )
@@ -177,8 +178,11 @@ class Ends:
                 runs.setdefault(gain[0].log, []).append(gain)
         if not runs:
             return None
-        self._made = self._numbered(state, runs, dead)
-        return encode_call(self._made)
+        made = self._numbered(state, runs, dead)
+        if not made.cuts:
+            return None
+        self._made = made
+        return encode_call(made)
 
     def _gain(self, state: State, number: int) -> tuple[StreamState, int, int] | None:
         """Return a stream and what of it can be committed, None if nothing."""
@@ -208,8 +212,12 @@ class Ends:
             made = []
             for stream, begin, end in runs[log]:
                 number, length, epoch = stream.stream, end - begin, stream.epoch
+                if glsn + length > POSITION_MAX:
+                    continue
                 made.append(StreamRun(number, begin, glsn + 1, length, epoch))
                 glsn += length
+            if not made:
+                continue
             cuts.append(LogCut(log, version + 1, glsn, tuple(made)))
             if (version + 1) % FORGET_EVERY == 0:
                 forget.append((log, self.durable_version(state, log, dead)))

@@ -86,7 +86,7 @@ class Both:
                 chance.choice((1, 1, 1, 2)),
                 chance.randrange(40),
                 chance.randrange(1, 30),
-                chance.choice((chance.randrange(1, 30), 2**40)),
+                chance.choice((chance.randrange(1, 30), 2**40, 2**63 - 1)),
                 chance.choice((2, 2, 2, 3, 7, 1, 4, 5, 6)),
                 chance.random() < 0.1,
             )

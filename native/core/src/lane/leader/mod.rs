@@ -23,6 +23,8 @@ pub use reports::{Node, Reports, Told};
 
 /// Streams in one cut; the rest goes into the next.
 pub const CUT_RUNS_MAX: usize = 4096;
+/// Greatest position: messages have no greater numbers, so a cut beyond it would be refused.
+pub const POSITION_MAX: u64 = i64::MAX as u64;
 /// Versions of a log between looks at what can be forgotten.
 pub const FORGET_EVERY: u64 = 16;
 
@@ -243,9 +245,18 @@ impl<T> Leader<T> {
                 None => metadata.end(&log)?,
             };
             let (version, mut last) = (end.version + 1, end.high_watermark);
-            for run in &mut runs {
+            // Whoever reports more than there are positions is broken, or lies: the others get theirs.
+            runs.retain_mut(|run| {
+                let next = last.checked_add(run.length);
+                let Some(next) = next.filter(|next| *next <= POSITION_MAX) else {
+                    return false;
+                };
                 run.glsn = last + 1;
-                last += run.length;
+                last = next;
+                true
+            });
+            if runs.is_empty() {
+                continue;
             }
             if version % FORGET_EVERY == 0 {
                 let durable = self.durable_version(metadata, &log, dead)?;

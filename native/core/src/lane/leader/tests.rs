@@ -100,6 +100,21 @@ fn a_cut_takes_what_all_replicas_hold() {
 }
 
 #[test]
+fn who_reports_more_than_there_are_positions_gets_none() {
+    let (mut bench, mut held) = (Bench::new(), held(3, &[1]));
+    held.end = Some(End {
+        version: 4,
+        high_watermark: 10,
+    });
+    let all = i64::MAX as u64;
+    bench.tell(1, &[(1, all), (2, 4), (3, all - 12)]);
+    assert_eq!(bench.cut(&held), [(2, 1, 11, 3), (3, 1, 14, all - 13)]);
+    let mut alone = Bench::new();
+    alone.tell(1, &[(1, u64::MAX)]);
+    assert!(alone.cut(&held).is_empty());
+}
+
+#[test]
 fn a_cut_is_proposed_once() {
     let (mut bench, held) = (Bench::new(), held(1, &[1]));
     bench.tell(1, &[(1, 3)]);
