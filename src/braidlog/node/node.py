@@ -234,6 +234,7 @@ class ClusterNode:
             self._flushes.soon,
             self._loop.time,
             lambda: len(self.sessions),
+            self.soon,
         )
 
     def _make_reporting(self) -> Reporting:

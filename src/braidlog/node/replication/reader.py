@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
@@ -25,6 +26,9 @@ READERS_OF_ONE_MAX: Final = 8192
 half, in equal shares."""
 _SLACK: Final = 64
 """Numbers of reads that no longer wait which a heap may hold beyond those that do."""
+READS_AT_ONCE_MAX: Final = 8
+"""Reads that are answered in one turn of the loop. One may search through much of the
+disk, and a node that says nothing meanwhile is taken for dead."""
 WAIT_MAX_S: Final = 60.0
 """No read waits longer, whatever it asks for."""
 
@@ -93,9 +97,22 @@ class Readers:
     """All reads that wait on a node; each connection has a share of the places."""
 
     def __init__(
-        self, bytes_max: int, connections: Callable[[], int], latency: Histogram
+        self,
+        bytes_max: int,
+        connections: Callable[[], int],
+        latency: Histogram,
+        soon: Callable[[Callable[[], None]], None] | None = None,
     ) -> None:
-        """Answer with ``bytes_max`` at most; `connections` share the places."""
+        """Answer with ``bytes_max`` at most; `connections` share the places.
+
+        `soon` has something done in another turn of the loop, with other work between;
+        without it all reads are answered at once.
+        """
+        self._soon = soon
+        self._begun = 0
+        """Reads that were looked at in this turn."""
+        self._later: deque[tuple[StreamReaders, Reader, float]] = deque()
+        """Reads that came in a turn with too many."""
         self._bytes_max = bytes_max
         self._connections = connections
         self._latency = latency
@@ -115,6 +132,25 @@ class Readers:
         message = msgspec.structs.replace(message, bytes_max=limit)
         wait = min(message.wait_ms / 1000, WAIT_MAX_S)
         reader = Reader(request, message, now + wait)
+        if self._soon is not None:
+            self._begun += 1
+            if self._begun == 1:
+                self._soon(self._next)
+            if self._begun > READS_AT_ONCE_MAX:
+                self._later.append((stream, reader, now))
+                return
+        self._begin(stream, reader, now)
+
+    def _next(self) -> None:
+        """Go on in another turn."""
+        self._begun = min(READS_AT_ONCE_MAX, len(self._later))
+        for _ in range(self._begun):
+            self._begin(*self._later.popleft())
+        if self._begun and self._soon is not None:
+            self._soon(self._next)
+
+    def _begin(self, stream: StreamReaders, reader: Reader, now: float) -> None:
+        request = reader.request
         if self._answered(stream, reader, now):
             return
         if request.session.readers >= self._share():

@@ -103,10 +103,12 @@ class Replicas:
         changed: Callable[[], None],
         clock: Callable[[], float] = time.monotonic,
         connections: Callable[[], int] = lambda: 1,
+        soon: Callable[[Callable[[], None]], None] | None = None,
     ) -> None:
         """Load what the disk has; `changed` asks for a flush soon.
 
-        `clock` gives the time of the loop, `connections` how many share what there is.
+        `clock` gives the time of the loop, `connections` how many share what there is;
+        `soon` has something done in another turn of the loop.
         """
         self._node = node
         self._store = store
@@ -128,7 +130,8 @@ class Replicas:
         self._configured = 0
         self.counters = Counters()
         self.latencies = Latencies()
-        self.readers = Readers(limits.fetch_bytes_max, connections, self.latencies.read)
+        latency = self.latencies.read
+        self.readers = Readers(limits.fetch_bytes_max, connections, latency, soon)
         for stream in store.streams():
             self._host(stream)
 

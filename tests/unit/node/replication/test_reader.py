@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from braidlog.node.replication.reader import Reader, StreamReaders
-from braidlog.wire.messages import Read
+from braidlog.node.metrics.latency import Histogram
+from braidlog.node.replication.reader import (
+    READS_AT_ONCE_MAX,
+    Reader,
+    Readers,
+    StreamReaders,
+)
+from braidlog.wire.messages import Read, Records
 
 
 def reader(begin: int, *, by_glsn: bool) -> Reader:
@@ -56,3 +64,35 @@ def test_reads_that_end_unserved_leave_nothing_for_long() -> None:
         stream.waiting.pop(number - 5, None)
     assert sum(map(len, stream._ahead)) < 200
     assert stream.reached(1 << 41, 1 << 41) == list(range(9_995, 10_000))
+
+
+def test_many_reads_that_come_together_leave_turns_to_others() -> None:
+    """One may search through much of the disk, and a leader waits for an answer."""
+    turns: list[Callable[[], None]] = []
+    answered: list[int] = []
+    records = Records(1, (), (), (), 0, 1, 1)
+    replica: Any = SimpleNamespace(read=lambda message, *, expired: (records, ()))
+    stream = StreamReaders(replica, lambda: None)
+    all_ = Readers(1000, lambda: 1, Histogram(), turns.append)
+
+    def ask(number: int, *, gone: bool = False) -> None:
+        request: Any = SimpleNamespace(
+            gone=gone, crowded=False, answer=lambda *_: answered.append(number)
+        )
+        all_.read(stream, request, Read(1, 1, False, 100, 0), 0.0)
+
+    for number in range(2 * READS_AT_ONCE_MAX + 3):
+        ask(number, gone=number == READS_AT_ONCE_MAX)
+    expected = [n for n in range(2 * READS_AT_ONCE_MAX + 3) if n != READS_AT_ONCE_MAX]
+    assert answered == expected[:READS_AT_ONCE_MAX]
+    # One that comes meanwhile is no sooner.
+    ask(99)
+    while turns:
+        [turn] = turns
+        turns.clear()
+        before = len(answered)
+        turn()
+        assert len(answered) - before <= READS_AT_ONCE_MAX
+    assert answered == [*expected, 99]
+    ask(100)
+    assert (answered[-1], len(turns)) == (100, 1)
