@@ -53,7 +53,8 @@ class Audit:
     compared: tuple[int, ...]
     """The partitions."""
     waiting: tuple[int, ...]
-    """Partitions that the replay had passed already: for the next comparison."""
+    """Partitions for the next comparison: the replay had passed them already, or they
+    have what cannot be read of the log yet."""
     findings: tuple[PartitionFinding, ...]
 
 
@@ -91,7 +92,9 @@ def compare(going: Replay, seen: Sequence[Seen]) -> Audit:
     for each in ours:
         if each.position > going.position:
             going.advance(each.position)
-        if going.last(each.partition) > each.position:
+        # A host knows its own log a moment before those who read it beside it.
+        behind = each.position > going.position
+        if behind or going.last(each.partition) > each.position:
             waiting.append(each.partition)
             continue
         compared.append(each.partition)
