@@ -741,7 +741,10 @@ class ClusterNode:
         """Apply what the lane has left: who asks sees all that is committed here."""
         if self.lane.behind and self.member is not None:
             self.member.group.stir()
-            self._flushes.now()
+            # What is to be written, sent and synced waits for the end of the turn: who
+            # asks often must not cost everybody a sync each time.
+            self._carry_out()
+            self._flushes.soon()
 
     def status(self) -> NodeStatus:
         """Return what the node says of itself."""

@@ -16,7 +16,7 @@ from braidlog.errors import LogError, NotReadyError
 from braidlog.logstream.replica import Replica
 from braidlog.node.metrics.latency import Histogram
 from braidlog.node.share import share_of_one
-from braidlog.serving.sessions import Request, told
+from braidlog.serving.sessions import Request, Session, told
 from braidlog.wire.messages import Read
 
 READERS_MAX: Final = 100_000
@@ -111,8 +111,9 @@ class Readers:
         self._soon = soon
         self._begun = 0
         """Reads that were looked at in this turn."""
-        self._later: deque[tuple[StreamReaders, Reader, float]] = deque()
-        """Reads that came in a turn with too many."""
+        self._later: dict[Session, deque[tuple[StreamReaders, Reader, float]]] = {}
+        """Reads that came in a turn with too many. Connections take turns, or one with
+        very many would keep all others waiting."""
         self._bytes_max = bytes_max
         self._connections = connections
         self._latency = latency
@@ -137,35 +138,48 @@ class Readers:
             if self._begun == 1:
                 self._soon(self._next)
             if self._begun > READS_AT_ONCE_MAX:
-                self._later.append((stream, reader, now))
+                if self._has_place(request):
+                    later = self._later.setdefault(request.session, deque())
+                    later.append((stream, reader, now))
                 return
         self._begin(stream, reader, now)
 
     def _next(self) -> None:
         """Go on in another turn."""
-        self._begun = min(READS_AT_ONCE_MAX, len(self._later))
-        for _ in range(self._begun):
-            self._begin(*self._later.popleft())
+        self._begun = 0
+        while self._later and self._begun < READS_AT_ONCE_MAX:
+            session, later = next(iter(self._later.items()))
+            del self._later[session]
+            self._begun += 1
+            self._count -= 1
+            session.readers -= 1
+            self._begin(*later.popleft())
+            if later:
+                self._later[session] = later
         if self._begun and self._soon is not None:
             self._soon(self._next)
 
     def _begin(self, stream: StreamReaders, reader: Reader, now: float) -> None:
         request = reader.request
-        if self._answered(stream, reader, now):
+        if self._answered(stream, reader, now) or not self._has_place(request):
             return
-        if request.session.readers >= self._share():
-            waiting = request.session.readers
+        request.park()
+        stream.add(next(self._numbers), reader)
+
+    def _has_place(self, request: Request) -> bool:
+        """Take a place for a read that waits, or refuse it."""
+        waiting = request.session.readers
+        if waiting >= self._share():
             request.fail(
                 NotReadyError(
                     f"this connection has {waiting} waiting reads; a read needs a free "
                     "place"
                 )
             )
-            return
-        request.park()
+            return False
         request.session.readers += 1
-        stream.add(next(self._numbers), reader)
         self._count += 1
+        return True
 
     def _share(self) -> int:
         """Return how many reads of one connection may wait."""

@@ -11,6 +11,7 @@ import pytest
 
 from braidlog.node.metrics.latency import Histogram
 from braidlog.node.replication.reader import (
+    READERS_OF_ONE_MAX,
     READS_AT_ONCE_MAX,
     Reader,
     Readers,
@@ -22,6 +23,10 @@ from braidlog.wire.messages import Read, Records
 def reader(begin: int, *, by_glsn: bool) -> Reader:
     nobody: Any = None
     return Reader(nobody, Read(1, begin, by_glsn, 1, 1), 0.0)
+
+
+class _Session:
+    readers = 0
 
 
 def readers() -> StreamReaders:
@@ -75,9 +80,15 @@ def test_many_reads_that_come_together_leave_turns_to_others() -> None:
     stream = StreamReaders(replica, lambda: None)
     all_ = Readers(1000, lambda: 1, Histogram(), turns.append)
 
-    def ask(number: int, *, gone: bool = False) -> None:
+    many, one = _Session(), _Session()
+
+    def ask(number: int, session: Any = many, *, gone: bool = False) -> None:
         request: Any = SimpleNamespace(
-            gone=gone, crowded=False, answer=lambda *_: answered.append(number)
+            session=session,
+            gone=gone,
+            crowded=False,
+            answer=lambda *_: answered.append(number),
+            fail=lambda _: answered.append(-1),
         )
         all_.read(stream, request, Read(1, 1, False, 100, 0), 0.0)
 
@@ -85,14 +96,24 @@ def test_many_reads_that_come_together_leave_turns_to_others() -> None:
         ask(number, gone=number == READS_AT_ONCE_MAX)
     expected = [n for n in range(2 * READS_AT_ONCE_MAX + 3) if n != READS_AT_ONCE_MAX]
     assert answered == expected[:READS_AT_ONCE_MAX]
-    # One that comes meanwhile is no sooner.
-    ask(99)
+    # One of another connection waits for one of the first, not for all.
+    ask(99, one)
     while turns:
         [turn] = turns
         turns.clear()
         before = len(answered)
         turn()
         assert len(answered) - before <= READS_AT_ONCE_MAX
-    assert answered == [*expected, 99]
+    rest = expected[READS_AT_ONCE_MAX:]
+    assert answered[READS_AT_ONCE_MAX:] == [99, *rest]
+    assert (many.readers, one.readers, len(all_)) == (0, 0, 0)
     ask(100)
     assert (answered[-1], len(turns)) == (100, 1)
+    # There are so many places for what comes in one turn, and no more.
+    for _ in range(READS_AT_ONCE_MAX - 1 + READERS_OF_ONE_MAX):
+        ask(101)
+    assert -1 not in answered
+    ask(102)
+    assert (answered[-1], many.readers) == (-1, READERS_OF_ONE_MAX)
+    ask(103, one)
+    assert one.readers == 1
