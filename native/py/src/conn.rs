@@ -1,5 +1,7 @@
 //! One end of a connection: one call for each socket read, one for each frame to send.
 
+use std::sync::Arc;
+
 use braidlog_core::Error;
 use braidlog_core::lane::stream::{COMMIT, REPLICATE};
 use braidlog_core::lane::{Appended, Conn as CoreConn, Event, Refusal, Segment, Side};
@@ -13,6 +15,7 @@ use crate::error::to_py;
 use crate::exit::with_python;
 use crate::group::CONSENSUS;
 use crate::lane::Lane;
+use crate::socket::Socket;
 
 /// Whether a request was opened, or why not; `braidlog.wire.server` has the words.
 const OPENED: u8 = 0;
@@ -23,13 +26,21 @@ const NO_ROOM: u8 = 3;
 /// One end of a connection: frames in, frames out, and the requests that are open between.
 #[pyclass(module = "braidlog._native")]
 pub struct Conn {
-    core: CoreConn<Py<PyAny>>,
+    pub core: CoreConn<Py<PyAny>>,
     /// Takes what peers say to one another, as far as it is what is next.
     #[pyo3(get, set)]
     lane: Option<Py<Lane>>,
     /// Whether the lane may send something; `braidlog.wire.connection` says so.
     #[pyo3(get, set)]
     pub writable: bool,
+    /// How many whole frames came.
+    #[pyo3(get)]
+    frames: u64,
+    /// Whether a frame was not whole when Python looked last.
+    #[pyo3(get, set)]
+    pub unfinished: bool,
+    /// What the core reads and writes itself.
+    pub socket: Option<Arc<Socket>>,
 }
 
 #[pymethods]
@@ -48,6 +59,9 @@ impl Conn {
             core: CoreConn::new(side, window, incoming_bytes_max, frame_bytes_max, last),
             lane: None,
             writable: false,
+            frames: 0,
+            unfinished: false,
+            socket: None,
         }
     }
 
@@ -57,34 +71,9 @@ impl Conn {
     /// glsn, count, version), the cold frame as (kind, request, head, payload), where the
     /// rest begins, and how many frames the lane has taken, of which how many are commits, and how many of the
     /// Raft group; and whether the turn has to end with a look at what they did.
-    fn feed<'py>(&mut self, data: &Bound<'py, PyAny>, begin: usize) -> PyResult<Fed<'py>> {
-        let py = data.py();
-        let mut found = Found::new(py);
+    fn feed<'py>(&mut self, data: &Bound<'py, PyAny>, begin: usize) -> PyResult<FedRow<'py>> {
         let buffer = View::of(data)?;
-        let bytes = buffer.bytes()?;
-        let rest = bytes.get(begin..).unwrap_or_default();
-        let (mut hot, mut commits, mut consensus) = (0, 0, 0);
-        let mut stirs = false;
-        let mut lane = self.lane.as_ref().map(|lane| lane.bind(py).borrow_mut());
-        let peer = |frame: &Frame<'_>| {
-            let taken = lane.as_mut().is_some_and(|lane| lane.take(py, frame));
-            hot += usize::from(taken);
-            commits += usize::from(taken && frame.kind == COMMIT);
-            consensus += usize::from(taken && frame.kind == CONSENSUS);
-            // What is written has to be synced.
-            stirs |= taken && matches!(frame.kind, REPLICATE | COMMIT);
-            taken
-        };
-        let fed = self.core.feed(rest, peer, |event| found.add(&event));
-        let end = begin + fed.map_err(|error| refused(py, &error))?;
-        stirs |= lane.is_some_and(|lane| lane.is_stirred());
-        Ok((
-            found.appends,
-            found.appended,
-            found.cold,
-            end,
-            (hot, commits, consensus, stirs),
-        ))
+        Ok(self.take_in(data.py(), buffer.bytes()?, begin)?.into_row())
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
@@ -232,7 +221,7 @@ impl Conn {
     }
 
     /// Answer appends, as (request, llsn, glsn, count, version); those that are not open are returned.
-    fn answer_appends(&mut self, answers: Vec<Answered>) -> PyResult<Vec<u32>> {
+    pub fn answer_appends(&mut self, answers: Vec<Answered>) -> PyResult<Vec<u32>> {
         let mut others = Vec::new();
         for (request, llsn, glsn, count, version) in answers {
             let appended = Appended {
@@ -249,19 +238,82 @@ impl Conn {
     }
 
     /// Take what is to be written, in order.
-    fn take<'py>(&mut self, py: Python<'py>) -> Vec<Bound<'py, PyAny>> {
-        let buffer = |segment: Segment<Py<PyAny>>| match segment {
-            Segment::Own(bytes) => PyBytes::new(py, &bytes).into_any(),
-            Segment::Lent(object) => object.into_bound(py),
-        };
-        self.core.take().into_iter().map(buffer).collect()
+    pub fn take<'py>(&mut self, py: Python<'py>) -> Vec<Bound<'py, PyAny>> {
+        let segments = self.core.take().into_iter();
+        segments.map(|each| buffer(py, each)).collect()
+    }
+}
+
+/// What Python writes of it.
+pub fn buffer(py: Python<'_>, segment: Segment<Py<PyAny>>) -> Bound<'_, PyAny> {
+    match segment {
+        Segment::Own(bytes) => PyBytes::new(py, &bytes).into_any(),
+        Segment::Lent(object) => object.into_bound(py),
     }
 }
 
 impl Conn {
+    /// Take what came from `begin` on, up to the first cold frame.
+    pub fn take_in<'py>(
+        &mut self,
+        py: Python<'py>,
+        bytes: &[u8],
+        begin: usize,
+    ) -> PyResult<Fed<'py>> {
+        let mut found = Found::new(py);
+        let rest = bytes.get(begin..).unwrap_or_default();
+        let (mut hot, mut commits, mut consensus) = (0, 0, 0);
+        let mut stirs = false;
+        let mut lane = self.lane.as_ref().map(|lane| lane.bind(py).borrow_mut());
+        let peer = |frame: &Frame<'_>| {
+            let taken = lane.as_mut().is_some_and(|lane| lane.take(py, frame));
+            hot += usize::from(taken);
+            commits += usize::from(taken && frame.kind == COMMIT);
+            consensus += usize::from(taken && frame.kind == CONSENSUS);
+            // What is written has to be synced.
+            stirs |= taken && matches!(frame.kind, REPLICATE | COMMIT);
+            taken
+        };
+        let fed = self.core.feed(rest, peer, |event| found.add(&event));
+        let end = begin + fed.map_err(|error| refused(py, &error))?;
+        stirs |= lane.is_some_and(|lane| lane.is_stirred());
+        let others = found.appends.len() + found.appended.len() + usize::from(found.cold.is_some());
+        self.frames += (hot + others) as u64;
+        Ok(Fed {
+            appends: found.appends,
+            appended: found.appended,
+            cold: found.cold,
+            end,
+            hot,
+            commits,
+            consensus,
+            stirs,
+        })
+    }
+
+    /// Whether the core reads and writes the socket, and nothing waits for it.
+    pub fn is_plain(&self) -> bool {
+        self.socket.as_ref().is_some_and(|socket| socket.is_plain())
+    }
+
+    /// Whether a frame is not whole, or was not when Python looked last.
+    pub fn has_part(&self) -> bool {
+        self.unfinished || self.core.decoder().buffered() > 0
+    }
+
+    /// Whether the frames of appends are taken here.
+    pub fn takes_appends(&self) -> bool {
+        self.core.is_hot()
+    }
+
     /// Whether anything is to be written.
     pub fn has_queued(&self) -> bool {
         self.core.queued_bytes() > 0
+    }
+
+    /// Bytes that are outgoing.
+    pub fn queued(&self) -> usize {
+        self.core.queued_bytes()
     }
 
     /// Queue a message that expects no answer; false if it is too large.
@@ -275,16 +327,41 @@ impl Conn {
     }
 }
 
-type Appends<'py> = (u64, u64, Vec<u32>, Vec<Bound<'py, PyBytes>>);
-type Fed<'py> = (
+/// Appends of one read to one stream: stream, epoch, requests, batches.
+pub type Appends<'py> = (u64, u64, Vec<u32>, Vec<Bound<'py, PyBytes>>);
+
+/// What one read of a socket brought.
+pub struct Fed<'py> {
+    pub appends: Vec<Appends<'py>>,
+    pub appended: Vec<Answered>,
+    pub cold: Option<Cold<'py>>,
+    /// Where the rest begins.
+    pub end: usize,
+    /// How many frames the lane has taken, of which how many are commits, and how many of the Raft group.
+    pub hot: usize,
+    pub commits: usize,
+    pub consensus: usize,
+    /// Whether the turn has to end with a look at what they did.
+    pub stirs: bool,
+}
+
+impl<'py> Fed<'py> {
+    /// What Python takes.
+    pub fn into_row(self) -> FedRow<'py> {
+        let said = (self.hot, self.commits, self.consensus, self.stirs);
+        (self.appends, self.appended, self.cold, self.end, said)
+    }
+}
+
+pub type FedRow<'py> = (
     Vec<Appends<'py>>,
     Vec<Answered>,
     Option<Cold<'py>>,
     usize,
     (usize, usize, usize, bool),
 );
-type Answered = (u32, u64, u64, u64, u64);
-type Cold<'py> = (u8, u32, Bound<'py, PyBytes>, Bound<'py, PyBytes>);
+pub type Answered = (u32, u64, u64, u64, u64);
+pub type Cold<'py> = (u8, u32, Bound<'py, PyBytes>, Bound<'py, PyBytes>);
 
 /// What one call found.
 struct Found<'py> {
@@ -346,20 +423,20 @@ impl<'py> Found<'py> {
 }
 
 /// The bytes of an object, while a caller that is attached to the interpreter holds them.
-enum View<'a> {
+pub enum View<'a> {
     Bytes(&'a [u8]),
     Buffer(PyBuffer<u8>),
 }
 
 impl<'a> View<'a> {
-    fn of(object: &'a Bound<'_, PyAny>) -> PyResult<Self> {
+    pub fn of(object: &'a Bound<'_, PyAny>) -> PyResult<Self> {
         Ok(match object.cast::<PyBytes>() {
             Ok(bytes) => Self::Bytes(bytes.as_bytes()),
             Err(_) => Self::Buffer(PyBuffer::get(object)?),
         })
     }
 
-    fn bytes(&self) -> PyResult<&[u8]> {
+    pub fn bytes(&self) -> PyResult<&[u8]> {
         let buffer = match self {
             Self::Bytes(bytes) => return Ok(bytes),
             Self::Buffer(buffer) => buffer,

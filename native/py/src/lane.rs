@@ -20,14 +20,14 @@ use crate::group::{CONSENSUS, Group};
 use crate::held::Held;
 use crate::leader::Leader;
 use crate::leads::Leads;
-use crate::links::Links;
+use crate::links::{Links, Written};
 use crate::replicas::Replicas;
 use crate::round::{Row, kept_of_group};
 use crate::stream::{RUNNING, Stream, broke, kept, run_of};
 use crate::tail::Tail;
 
 /// An answer to an append: request, LLSN, GLSN, records, version.
-type Answer = (u32, u64, u64, u64, u64);
+pub type Answer = (u32, u64, u64, u64, u64);
 
 /// The replicas of a node, and what frames of peers and appends did to them in this turn.
 #[pyclass(module = "braidlog._native")]
@@ -63,6 +63,22 @@ pub struct Lane {
     /// The node that is told what became durable; 0: Python tells it.
     #[pyo3(get, set)]
     pub reports_to: u64,
+    /// Who last told this node what was decided.
+    #[pyo3(get, set)]
+    pub leader_heard: u64,
+    /// Whether a heartbeat of the group is waited for: Python has to hear of it.
+    #[pyo3(get, set)]
+    pub awaits_heartbeat: bool,
+    /// Whether nothing of Python's waits for a sync, for room or for a turn: turns may end without it.
+    #[pyo3(get, set)]
+    pub calm: bool,
+    /// Appends of clients, their bytes, and those that were answered with a position.
+    #[pyo3(get)]
+    pub appends: u64,
+    #[pyo3(get)]
+    pub append_bytes: u64,
+    #[pyo3(get)]
+    pub acknowledged: u64,
 }
 
 #[pymethods]
@@ -88,7 +104,21 @@ impl Lane {
             identity: (0, 0, 0),
             reported: 0,
             reports_to: 0,
+            leader_heard: 0,
+            awaits_heartbeat: false,
+            calm: false,
+            appends: 0,
+            append_bytes: 0,
+            acknowledged: 0,
         }
+    }
+
+    /// Count appends of clients, and those that were answered with a position.
+    #[pyo3(signature = (appends, size, acknowledged=0))]
+    pub fn count(&mut self, appends: u64, size: u64, acknowledged: u64) {
+        self.appends += appends;
+        self.append_bytes += size;
+        self.acknowledged += acknowledged;
     }
 
     // --- who speaks to whom
@@ -130,7 +160,7 @@ impl Lane {
     }
 
     /// Take the number of a write of the group that became durable and that Python has to be told of; 0: none.
-    fn take_stored(&mut self) -> u64 {
+    pub fn take_stored(&mut self) -> u64 {
         self.group.as_mut().map_or(0, Group::take_stored)
     }
 
@@ -206,7 +236,7 @@ impl Lane {
     /// Append batches that came together: where the first of those is that are new, these, the repeats as
     /// (request, LLSN, records), and the backups that Python has to send them to; `None` if Python has to look at
     /// them.
-    fn append<'py>(
+    pub fn append<'py>(
         &mut self,
         py: Python<'py>,
         number: u64,
@@ -302,7 +332,7 @@ impl Lane {
     }
 
     /// Note that every write up to `ticket` is durable.
-    fn synced(&mut self, py: Python<'_>, ticket: u64) -> PyResult<()> {
+    pub fn synced(&mut self, py: Python<'_>, ticket: u64) -> PyResult<()> {
         for number in std::mem::take(&mut self.unsynced) {
             let Some(held) = self.streams.get(&number) else {
                 continue;
@@ -328,6 +358,82 @@ impl Lane {
     /// which something can be read, answers as (session, rows) and when those who get them came, as (time, how many);
     /// messages of the group that Python has to send, and whether it has to look at the group; sockets to write to.
     fn turn<'py>(&mut self, py: Python<'py>) -> PyResult<Turn<'py>> {
+        self.end_turn(py)?.into_row(py)
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        for stream in self.streams.values() {
+            visit.call(stream)?;
+        }
+        for (request, _) in &self.answers {
+            visit.call(request)?;
+        }
+        if let Some(group) = &self.group {
+            group.traverse(&visit)?;
+        }
+        if let Some(leads) = &self.leads {
+            leads.traverse(&visit)?;
+        }
+        visit.call(&self.clock)?;
+        self.links.traverse(&visit)
+    }
+
+    fn __clear__(&mut self) {
+        self.streams.clear();
+        self.answers.clear();
+        self.links.clear();
+        self.group = None;
+        self.leads = None;
+    }
+}
+
+/// What a turn leaves to do.
+pub struct Ended {
+    pub reports: Vec<Row>,
+    /// Streams of which something can be read that could not be before.
+    pub advanced: Vec<u64>,
+    pub answers: Vec<(Py<PyAny>, Answer)>,
+    pub unsent: Vec<Unsent>,
+    pub raft_due: bool,
+    pub lead_due: bool,
+    pub written: Vec<Written>,
+}
+
+impl Ended {
+    /// Whether nothing is left but answers, readers and sockets.
+    pub fn is_calm(&self) -> bool {
+        self.reports.is_empty() && self.unsent.is_empty() && !self.raft_due && !self.lead_due
+    }
+
+    /// What Python takes.
+    pub fn into_row(self, py: Python<'_>) -> PyResult<Turn<'_>> {
+        let (sessions, times) = by_session(py, self.answers)?;
+        let due = (self.unsent, self.raft_due, self.lead_due);
+        let wires = self.written.into_iter().map(|written| written.wire);
+        let wires = wires.collect();
+        Ok((self.reports, self.advanced, sessions, times, due, wires))
+    }
+}
+
+pub type Repeats = Vec<(Py<PyAny>, u64, u64)>;
+pub type Appended<'py> = (u64, Bound<'py, PyList>, Repeats, Vec<u64>);
+pub type Sessions<'py> = Vec<(Bound<'py, PyAny>, Vec<Answer>)>;
+pub type Times = Vec<(f64, usize)>;
+/// A message that Python has to send: to whom, its kind, head and payload, if it has one.
+pub type Unsent = (u64, u8, Vec<u8>, Py<PyAny>);
+pub type OfGroup = (Vec<Unsent>, bool, bool);
+pub type Turn<'py> = (
+    Vec<Row>,
+    Vec<u64>,
+    Sessions<'py>,
+    Times,
+    OfGroup,
+    Vec<Py<PyAny>>,
+);
+
+impl Lane {
+    /// End a turn: what is left to do, which is Python's or the sockets'.
+    pub fn end_turn(&mut self, py: Python<'_>) -> PyResult<Ended> {
         if let Some(broken) = self.broken.take() {
             return Err(broken);
         }
@@ -361,58 +467,29 @@ impl Lane {
                 held.bind(py).borrow_mut().advanced = false;
             }
         }
-        let answers = std::mem::take(&mut self.answers);
-        let (sessions, times) = by_session(py, answers)?;
         let look = self.group.as_mut().is_some_and(Group::take_due);
-        let unsent = std::mem::take(&mut self.unsent);
-        let written = self.links.take_written();
-        let due = (unsent, look, std::mem::take(&mut self.lead_due));
-        Ok((reports, advanced, sessions, times, due, written))
+        Ok(Ended {
+            reports,
+            advanced,
+            answers: std::mem::take(&mut self.answers),
+            unsent: std::mem::take(&mut self.unsent),
+            raft_due: look,
+            lead_due: std::mem::take(&mut self.lead_due),
+            written: self.links.take_written(),
+        })
     }
 
-    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        for stream in self.streams.values() {
-            visit.call(stream)?;
-        }
-        for (request, _) in &self.answers {
-            visit.call(request)?;
-        }
-        if let Some(group) = &self.group {
-            group.traverse(&visit)?;
-        }
-        if let Some(leads) = &self.leads {
-            leads.traverse(&visit)?;
-        }
-        visit.call(&self.clock)?;
-        self.links.traverse(&visit)
+    /// Which of these streams somebody waits for who reads.
+    pub fn watched(&self, py: Python<'_>, streams: &[u64]) -> Vec<u64> {
+        let held = |number: &&u64| {
+            self.streams
+                .get(*number)
+                .map(|held| held.bind(py).borrow().watched)
+        };
+        let watched = streams.iter().filter(|number| held(number).unwrap_or(true));
+        watched.copied().collect()
     }
 
-    fn __clear__(&mut self) {
-        self.streams.clear();
-        self.answers.clear();
-        self.links.clear();
-        self.group = None;
-        self.leads = None;
-    }
-}
-
-type Repeats = Vec<(Py<PyAny>, u64, u64)>;
-type Appended<'py> = (u64, Bound<'py, PyList>, Repeats, Vec<u64>);
-type Sessions<'py> = Vec<(Bound<'py, PyAny>, Vec<Answer>)>;
-type Times = Vec<(f64, usize)>;
-/// A message that Python has to send: to whom, its kind, head and payload, if it has one.
-pub type Unsent = (u64, u8, Vec<u8>, Py<PyAny>);
-type OfGroup = (Vec<Unsent>, bool, bool);
-type Turn<'py> = (
-    Vec<Row>,
-    Vec<u64>,
-    Sessions<'py>,
-    Times,
-    OfGroup,
-    Vec<Py<PyAny>>,
-);
-
-impl Lane {
     /// Whether something is to be done at the end of the turn.
     pub fn is_stirred(&self) -> bool {
         let idle = self.advanced.is_empty() && self.due.is_empty() && self.answers.is_empty();
@@ -534,7 +611,7 @@ fn note(list: &mut Vec<u64>, number: u64, noted: &mut bool) {
 }
 
 /// Answers for each session, and when those came who get them.
-fn by_session<'py>(
+pub fn by_session<'py>(
     py: Python<'py>,
     answers: Vec<(Py<PyAny>, Answer)>,
 ) -> PyResult<(Sessions<'py>, Times)> {

@@ -14,12 +14,18 @@ struct Link {
     wire: Py<PyAny>,
 }
 
+/// A connection that has something to write, and its socket.
+pub struct Written {
+    pub conn: Py<Conn>,
+    pub wire: Py<PyAny>,
+}
+
 /// The links that are open, by the node at the other end.
 #[derive(Default)]
 pub struct Links {
     open: BTreeMap<u64, Link>,
     /// Sockets that have something to write at the end of this turn.
-    written: Vec<Py<PyAny>>,
+    written: Vec<Written>,
     /// What may wait for a socket; more is lost, and Python's to lose.
     unsent_bytes_max: usize,
 }
@@ -58,19 +64,29 @@ impl Links {
         let Ok(mut conn) = link.conn.bind(py).try_borrow_mut() else {
             return false;
         };
-        if !conn.writable || !has_room(py, link, payload, self.unsent_bytes_max) {
+        // What the core writes itself has nothing that waits.
+        let has_room = conn.is_plain() || has_room(py, link, payload, self.unsent_bytes_max);
+        if !conn.writable || !has_room {
             return false;
         }
         let noted = conn.has_queued();
         let sent = conn.send(kind, head, payload).unwrap_or(false);
         if sent && !noted {
-            self.written.push(link.wire.clone_ref(py));
+            self.written.push(Written {
+                conn: link.conn.clone_ref(py),
+                wire: link.wire.clone_ref(py),
+            });
         }
         sent
     }
 
+    /// Whether there is one to a node.
+    pub fn has(&self, node: u64) -> bool {
+        self.open.contains_key(&node)
+    }
+
     /// Take the sockets that have something to write.
-    pub fn take_written(&mut self) -> Vec<Py<PyAny>> {
+    pub fn take_written(&mut self) -> Vec<Written> {
         std::mem::take(&mut self.written)
     }
 
@@ -85,8 +101,9 @@ impl Links {
             visit.call(&link.conn)?;
             visit.call(&link.wire)?;
         }
-        for wire in &self.written {
-            visit.call(wire)?;
+        for written in &self.written {
+            visit.call(&written.conn)?;
+            visit.call(&written.wire)?;
         }
         Ok(())
     }

@@ -143,6 +143,17 @@ impl Replicas {
         self.hurried.fetch_add(size + 1, Ordering::Relaxed);
     }
 
+    /// How far was written, and how much of it for whose sync somebody waits; `None` if the store failed.
+    pub fn written(&self) -> Option<(u64, u64)> {
+        let ticket = self.check().ok()?.latest().ok()?;
+        Some((ticket, self.hurried()))
+    }
+
+    /// Number of the newest durable group; `None` if the store failed.
+    pub fn synced_to(&self) -> Option<u64> {
+        self.check().ok()?.durable().ok()
+    }
+
     /// About how many bytes were written so far for whose sync somebody waits.
     fn hurried(&self) -> u64 {
         self.hurried.load(Ordering::Relaxed)

@@ -58,6 +58,10 @@ impl Disk {
 }
 
 /// A replica of a log stream; `braidlog.logstream.core` has what is decided seldom.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "marks of three readers: the lane, its lists, and Python"
+)]
 #[pyclass(subclass, module = "braidlog._native")]
 pub struct Stream {
     pub core: CoreStream<Py<PyAny>>,
@@ -78,6 +82,9 @@ pub struct Stream {
     /// Whether the lane has something to say of it at the end of the turn.
     pub advanced: bool,
     pub unsynced: bool,
+    /// Whether somebody waits who reads.
+    #[pyo3(get, set)]
+    pub watched: bool,
 }
 
 #[pymethods]
@@ -102,6 +109,7 @@ impl Stream {
             probe_at: 0.0,
             advanced: false,
             unsynced: false,
+            watched: false,
         })
     }
 

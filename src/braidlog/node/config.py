@@ -42,6 +42,8 @@ _SEGMENT_BYTES: Final = range(64 << 10, (2 << 30) + 1)
 _SEGMENTS_MIN: Final = 4
 _TABLES_MEMORY_MIN: Final = 1 << 20
 """Of these three the core says the same."""
+_SPIN_US_MAX: Final = 10_000
+"""Longer, a node would keep a core busy from one heartbeat to the next."""
 _SLOW_WINDOW_MS: Final = 250
 """Nodes are judged in windows of that length."""
 _MAY_BE_NONE: Final = frozenset({"wal_ready_bytes", "scrub_bytes"})
@@ -76,7 +78,7 @@ class ClusterSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimingSettings:
-    """Milliseconds."""
+    """Milliseconds, but for one."""
 
     heartbeat_ms: int = 100
     """A node that has news reports so often."""
@@ -105,14 +107,21 @@ class TimingSettings:
     """A node is slow when its replicas were late for so long."""
     slow_back_ms: int = 10_000
     """A slow node takes part again when it has been fast for so long."""
+    spin_us: int = 0
+    """Microseconds after the last append in which the node looks for the next one again
+    and again, before it sleeps: less latency for a busy core. Without TLS alone."""
 
     def __post_init__(self) -> None:
         """Refuse times that cannot work together."""
         times = {each.name: getattr(self, each.name) for each in fields(self)}
-        if min(each for name, each in times.items() if name != "slow_ms") < 1:
+        none = {"slow_ms", "spin_us"}
+        if min(each for name, each in times.items() if name not in none) < 1:
             raise InvalidArgumentError(
-                "[timing] all times but slow_ms must be at least 1 ms"
+                "[timing] all times but slow_ms and spin_us must be at least 1 ms"
             )
+        if not 0 <= self.spin_us <= _SPIN_US_MAX:
+            msg = f"[timing] spin_us = {self.spin_us} must be 0 to {_SPIN_US_MAX}"
+            raise InvalidArgumentError(msg)
         if self.slow_ms < 0:
             msg = f"[timing] slow_ms = {self.slow_ms} must be at least 0"
             raise InvalidArgumentError(msg)

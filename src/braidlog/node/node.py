@@ -37,6 +37,7 @@ from braidlog.node.peers.directory import Directory
 from braidlog.node.peers.identity import begin_incarnation, write_again
 from braidlog.node.peers.links import LinkSettings, Peers
 from braidlog.node.peers.peer_identity import PeerIdentity
+from braidlog.node.poll_handler import PollHandler
 from braidlog.node.readiness import Readiness
 from braidlog.node.replication.replicas import Replicas
 from braidlog.node.replication.scrub import Scrub
@@ -52,7 +53,7 @@ from braidlog.node.requests.requests import Requests
 from braidlog.node.rescue.fault_log import FaultLog
 from braidlog.node.rescue.faults import FaultRecorder
 from braidlog.node.rescue.group_base import begin_base
-from braidlog.node.syncer import Syncer
+from braidlog.node.syncer import Syncer, ThreadSyncer
 from braidlog.node.tables.tables import TABLE_REQUESTS, Tables, TableWork
 from braidlog.node.tick_schedule import TickSchedule
 from braidlog.serving.admission import Capacity
@@ -62,7 +63,7 @@ from braidlog.serving.shares import ShareBounds, Shares
 from braidlog.serving.transport import Outbox, Wire
 from braidlog.store.node_store import GROUP_PREFIX, NodeStore
 from braidlog.wire import codec
-from braidlog.wire.connection import VERSION_MAX, VERSION_MIN
+from braidlog.wire.connection import VERSION_MAX, VERSION_MIN, Poll
 from braidlog.wire.events import Appends, Received, Requested, Taken
 from braidlog.wire.messages import (
     FEATURES,
@@ -112,11 +113,14 @@ class ClusterNode:
         files_max: int = 0,
         tables: TableWork | None = None,
         clock: Callable[[], float] = time.monotonic,
+        poll: Poll | None = None,
     ) -> None:
         """Load what the store has; nothing runs before `start`.
 
-        ``files_max`` is how many files may be open, 0: what the system says. Without
-        ``tables`` the node keeps none, and says so. ``clock`` measures syncs.
+        ``poll`` is what the loop waits with, if that can end turns; it needs a syncer
+        with threads. ``files_max`` is how many files may be open, 0: what the system
+        says. Without ``tables`` the node keeps none, and says so. ``clock`` measures
+        syncs.
         """
         self.config = config
         self.id = config.node.id
@@ -133,7 +137,8 @@ class ClusterNode:
         who = begin_incarnation(store, self._chance.randbytes)
         self.incarnation, self.identity = who.incarnation, who.directory
         self.peer_identity = PeerIdentity(store, self.id, who, self._era)
-        self._outbox = Outbox()
+        self._poll = poll if isinstance(syncer, ThreadSyncer) else None
+        self._outbox = Outbox(self._poll)
         self._flushes = FlushScheduler(self._outbox, self._carry_out, syncer.wake)
         self.peers = self._make_peers(token, tls)
         self.directory = self._make_directory()
@@ -148,6 +153,8 @@ class ClusterNode:
         )
         self.peer_identity.part = self._part
         self._features = FEATURES | (FEATURES_OF_TABLES if tables else Feature(0))
+        if self._poll is not None:
+            self._features |= Feature.CORE_SOCKETS
         self.lane.identify(self.id, self.incarnation, self._features)
         self._reporting = self._make_reporting()
         self.requests = self._make_requests()
@@ -169,6 +176,25 @@ class ClusterNode:
         )
         self._observer = self._make_observer()
         self._ticks = self._make_ticks()
+        if self._poll is not None and isinstance(syncer, ThreadSyncer):
+            self._serve_by(self._poll, syncer)
+
+    def _serve_by(self, poll: Poll, syncer: ThreadSyncer) -> None:
+        handler = PollHandler(
+            self.replicas,
+            self._reporting,
+            self._sync_times,
+            syncer,
+            self._flushes,
+            self._guard,
+            self._loop.time,
+            self._stored_by_group,
+        )
+        poll.serve(self.lane, self._store.native, handler, Request, syncer.event)
+
+    def _stored_by_group(self, number: int) -> None:
+        if (member := self._route.member) is not None:
+            member.group.durable(number)
 
     def _make_ticks(self) -> TickSchedule:
         timing = self.config.timing
@@ -391,6 +417,8 @@ class ClusterNode:
     def drain(self) -> None:
         """Take no new requests, and hand leadership over."""
         self._readiness.draining = True
+        if self._poll is not None:
+            self._poll.drain()
         self._registration.close()
         if self.member is not None:
             self.member.hand_over()
@@ -423,6 +451,8 @@ class ClusterNode:
     def close(self) -> None:
         """Stop all timers and links; the store is closed by who opened it."""
         self._closed = True
+        if self._poll is not None:
+            self._poll.release()
         self._registration.close()
         self._replica_offer.close()
         self.directory.close()
@@ -479,7 +509,7 @@ class ClusterNode:
         if peer is None or peer.link is None:
             self._meet(node)
         if event.commits:
-            self._route.leader_heard = node
+            self._heard_leader(node)
         if event.consensus and self._ticks.awaits:
             self._ticks.heard()
         if event.stirs:
@@ -510,12 +540,15 @@ class ClusterNode:
         if not self.peers.heard(node) and node != self.id:
             self.directory.seek(node)
 
+    def _heard_leader(self, node: int) -> None:
+        self._route.leader_heard = self.lane.leader_heard = node
+
     def _commit(self, node: int, message: Commit, _: memoryview) -> None:
-        self._route.leader_heard = node
+        self._heard_leader(node)
         self.replicas.commit(message)
 
     def _configure(self, node: int, message: Configure, _: memoryview) -> None:
-        self._route.leader_heard = node
+        self._heard_leader(node)
         self.replicas.configure(message)
 
     def _report(self, _: int, message: Report, __: memoryview) -> None:
@@ -603,6 +636,7 @@ class ClusterNode:
         seen = self._sync_times.written, self._reporting.standing, self._route.revision
         heartbeats = member is not None and member.hears_heartbeats()
         self._ticks.again(seen, heartbeats=heartbeats)
+        self.lane.awaits_heartbeat = self._ticks.awaits
 
     def _let_pass(self, now: float) -> None:
         self._flushes.wrote = True  # Commits, which nobody waits for.
@@ -628,7 +662,7 @@ class ClusterNode:
             member = self._route.member
             if member is not None:
                 if number := self.lane.take_stored():
-                    member.group.durable(number)
+                    self._stored_by_group(number)
                 if member.writes.stored:
                     member.synced(durable)
         except Exception as error:
@@ -681,6 +715,7 @@ class ClusterNode:
                     if member.group.leadership is None:
                         lane.resign()
                     self._reporting.led(now)
+            lane.calm = not (replicas.waits_for_sync or self._group_is_due(member))
             # Most turns bring no news, and many write nothing.
             if revision != route.seen:
                 self._look_at_news()
@@ -695,6 +730,13 @@ class ClusterNode:
                 turns.wrote = True
         except Exception as error:
             self._guard.bear(error)
+
+    @staticmethod
+    def _group_is_due(member: RepositoryMember | None) -> bool:
+        """Tell whether something of the group waits that is not in the lane."""
+        if member is None:
+            return False
+        return member.group.stirred or member.waits or bool(member.writes.stored)
 
     def _take_over(self, member: RepositoryMember) -> None:
         """Do for the group what is not in the lane."""

@@ -73,6 +73,7 @@ class Observer:
             leader_since=self._leader_since,
             started=self._started,
             connections=len(sessions),
+            sockets="core" if sessions.outbox.poll is not None else "loop",
             waiting={
                 "appends": self._replicas.unanswered(),
                 "reads": len(self._replicas.readers),

@@ -14,7 +14,9 @@ from braidlog.node.config import NodeConfig
 from braidlog.node.server import NodeServer
 from braidlog.serving.descriptors import allow_files
 from braidlog.serving.json_logs import JsonFormatter
+from braidlog.serving.poll import LaneSelector
 from braidlog.serving.signals import on_end
+from braidlog.wire.connection import Poll
 
 _log = logging.getLogger(__name__)
 
@@ -39,15 +41,29 @@ def run(
     level = logging.getLevelNamesMapping()[config.log.level.upper()]
     logging.basicConfig(level=level, handlers=[handler], force=True)
     allow_files()
+    poll, new_loop = _driver(config)
     try:
-        import uvloop
-
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_serve(config, lifeline))
+        with asyncio.Runner(loop_factory=new_loop) as runner:
+            runner.run(_serve(config, lifeline, poll))
     except LogError as error:
         _log.critical("the node stopped: %s", error)  # noqa: TRY400, RUF100
         return code_of(error)
     return 0
+
+
+def _driver(
+    config: NodeConfig,
+) -> tuple[Poll | None, Callable[[], asyncio.AbstractEventLoop]]:
+    """Return what waits for sockets, and how to make the loop.
+
+    The core reads plain sockets itself; what goes through TLS the loop reads.
+    """
+    if config.security.certificate:
+        import uvloop
+
+        return None, uvloop.new_event_loop
+    selector = LaneSelector(config.timing.spin_us)
+    return selector.poll, partial(asyncio.SelectorEventLoop, selector)
 
 
 def _named(node: int, record: logging.LogRecord) -> bool:
@@ -56,7 +72,7 @@ def _named(node: int, record: logging.LogRecord) -> bool:
     return True
 
 
-async def _serve(config: NodeConfig, lifeline: int | None) -> None:
+async def _serve(config: NodeConfig, lifeline: int | None, poll: Poll | None) -> None:
     loop = asyncio.get_running_loop()
     stop, hurry = asyncio.Event(), asyncio.Event()
 
@@ -73,5 +89,5 @@ async def _serve(config: NodeConfig, lifeline: int | None) -> None:
     on_end(loop, end)
     if lifeline is not None:
         loop.add_reader(lifeline, end_alone, lifeline)
-    async with NodeServer(config) as server:
+    async with NodeServer(config, poll=poll) as server:
         await server.serve(stop, hurry)

@@ -42,6 +42,7 @@ from braidlog.serving.sessions import Listening
 from braidlog.serving.shares import ShareBounds
 from braidlog.store.node_store import NodeStore
 from braidlog.store.threads import in_thread
+from braidlog.wire.connection import Poll
 
 _log = logging.getLogger(__name__)
 
@@ -67,6 +68,7 @@ class NodeServer:
         files_max: int = 0,
         tables: TableWork | None = None,
         clock: Callable[[], float] = time.monotonic,
+        poll: Poll | None = None,
     ) -> None:
         """Take the settings; a store, syncer and ring other than those of the disk.
 
@@ -74,8 +76,9 @@ class NodeServer:
         ``files_max`` bound what connections get, where the usual ones are too large to
         be reached. ``tables`` is what tables are kept with; None: the native engine
         in the directory or, where another store is given, there are none. ``clock``
-        measures how long syncs take.
+        measures how long syncs take. ``poll`` is that of the loop, if it has one.
         """
+        self._poll = poll
         self._clock = clock
         self._config = config
         self._store = store
@@ -132,6 +135,7 @@ class NodeServer:
                 files_max=self._files_max,
                 tables=self._tables or self._open_tables(),
                 clock=self._clock,
+                poll=self._poll,
             )
         stack.push_async_callback(self.node.close_faults)
         stack.push_async_callback(self.node.close_tables)
@@ -156,6 +160,7 @@ class NodeServer:
                 "node": config.node.id,
                 "address": config.node.listen,
                 "incarnation": self.node.incarnation,
+                "sockets": "loop" if self._poll is None else "core",
             },
         )
 

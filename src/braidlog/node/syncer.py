@@ -66,6 +66,11 @@ class ThreadSyncer:
         self._last = 0.0
         self._told = 0
 
+    @property
+    def event(self) -> int:
+        """Return the descriptor that becomes readable when the thread has synced."""
+        return self._event
+
     def start(self, synced: Callable[[], None]) -> None:
         """Start the threads.
 
@@ -79,19 +84,31 @@ class ThreadSyncer:
 
     def wake(self) -> None:
         """Sync at the end of the turn; the thread hears in the core what it has to."""
-        if self._threaded or self._synced is None:
+        if not self._is_due():
             return
-        if self._turn is not None:
-            return
-        if self._store.hurried() == self._hurried:
-            recent = self._loop.time() - self._last <= _COMMITS_S
-            if recent or not self._has_commits():
-                return
         if self._syncing:
             # One sync a turn: what others sent meanwhile goes with the next.
             self._turn = self._loop.call_soon(self._sync_here)
         else:
             self._sync_here()
+
+    def sync_if_due(self) -> bool:
+        """Sync if the thread does not; return whether it was done, failed or not.
+
+        Nobody is called. The thread hears in the core what it has to do.
+        """
+        due = self._is_due()
+        if due:
+            self._sync()
+        return due
+
+    def _is_due(self) -> bool:
+        if self._threaded or self._synced is None or self._turn is not None:
+            return False
+        if self._store.hurried() != self._hurried:
+            return True
+        recent = self._loop.time() - self._last <= _COMMITS_S
+        return not recent and self._has_commits()
 
     def _has_commits(self) -> bool:
         with contextlib.suppress(LogError):
@@ -102,6 +119,14 @@ class ThreadSyncer:
         self._turn = None
         if self._synced is None:
             return
+        self._sync()
+        self._syncing = True
+        try:
+            self._synced()
+        finally:
+            self._syncing = False
+
+    def _sync(self) -> None:
         waited = self._store.hurried() - self._hurried
         self._hurried += waited
         begun = time.monotonic()
@@ -116,11 +141,6 @@ class ThreadSyncer:
         if self._slow >= _SLOW_MAX:
             self._leave()
         self._last = self._loop.time()
-        self._syncing = True
-        try:
-            self._synced()
-        finally:
-            self._syncing = False
 
     def _leave(self) -> None:
         """Leave syncs to the thread."""

@@ -283,6 +283,19 @@ class Session(Wire):
             self._look()
         self.outbox.add(self)
 
+    def answered(self, size: int) -> None:
+        """Count answers that the poll gave."""
+        if self._shares is not None:
+            self._shares.answered(size)
+
+    def unasked(self, requests: Sequence[int]) -> None:
+        """Refuse to answer what was not asked.
+
+        Raises:
+            LocalProtocolError: always.
+        """
+        self.connection.answer_appends([(each, 0, 0, 0, 0) for each in requests])
+
     def _answer(
         self, request: int, kind: type[Message], send: Callable[[], None]
     ) -> None:
@@ -388,7 +401,7 @@ class Session(Wire):
     def look_at_frame(self) -> None:
         """Wait for memory if the frame that is not whole is large."""
         size = self.connection.unfinished_bytes
-        self.unfinished = bool(size)
+        self.core.unfinished = bool(size)
         self._sessions.take_in(self, size)
 
     def _let_in(self, node: int) -> None:
@@ -578,6 +591,8 @@ class Sessions:
         else:
             intake.end(session)
             self._resume()
+        if (poll := self.outbox.poll) is not None:
+            poll.scarce = bool(intake.waiting)
 
     def _resume(self) -> None:
         if not self.intake.waiting:

@@ -10,8 +10,8 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias, cast
 
-from braidlog.errors import ProtocolError
-from braidlog.wire.connection import Connection
+from braidlog.errors import ProtocolError, RemoteProtocolError
+from braidlog.wire.connection import Connection, Fed, Poll, State
 from braidlog.wire.events import Event
 
 if TYPE_CHECKING:
@@ -25,8 +25,9 @@ class Outbox:
     goes on with something that takes time.
     """
 
-    def __init__(self) -> None:
-        """Begin with none."""
+    def __init__(self, poll: Poll | None = None) -> None:
+        """Begin with none; `poll` reads and writes open connections itself."""
+        self.poll = poll
         # Asked for each message, it would be a system call each time.
         self._loop = asyncio.get_running_loop()
         # A dict, for its order.
@@ -119,7 +120,12 @@ class Wire(asyncio.BufferedProtocol, ABC):
         """Serve a connection; the loop gives the socket later."""
         self.connection = connection
         self.outbox = outbox
+        self.core = connection.core
         self._takers = takers
+        self._descriptor = -1
+        """Of the socket, while the poll reads and writes it."""
+        self._to_adopt = False
+        """Whether the poll may have it once the connection is open."""
         self.node = node
         """The node at the other end; 0 if there is none, or it is not known yet."""
         self._transport: asyncio.Transport | None = None
@@ -131,8 +137,6 @@ class Wire(asyncio.BufferedProtocol, ABC):
         """What was read and waits for its turn, which may come when bytes have gone."""
         self.reads = True
         """Whether the socket is read, as far as this side decides."""
-        self.unfinished = False
-        """Whether a frame is not whole."""
 
     @abstractmethod
     def lost(self) -> None:
@@ -148,6 +152,8 @@ class Wire(asyncio.BufferedProtocol, ABC):
         self._transport = cast("asyncio.Transport", transport)
         self.unsent_bytes = self._transport.get_write_buffer_size
         watch(self._transport, self.tcp_options)
+        if self.outbox.poll is not None:
+            self._to_adopt = transport.get_extra_info("ssl_object") is None
         self.flush()
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002, RUF100
@@ -156,24 +162,68 @@ class Wire(asyncio.BufferedProtocol, ABC):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Hand on what the bytes mean."""
+        self.take(self._incoming[:nbytes])
+        if self._to_adopt and self.connection.state is State.OPEN:
+            self._adopt()
+
+    def take(self, data: Buffer, said: Fed | None = None) -> None:
+        """Hand on what bytes mean; `said` is what the core has said of the first."""
         connection, takers = self.connection, self._takers
         try:
-            for event in connection.receive(self._incoming[:nbytes]):
+            for event in connection.receive(data, said):
                 if (take := takers.get(type(event))) is not None:
                     take(self, event)
         except ProtocolError as error:
             self.broken(error)
-        core = connection.core
+        core = self.core
         if core.queued_bytes or connection.closed:
             self.outbox.add(self)
-        if core.buffered or self.unfinished:
+        if core.buffered or core.unfinished:
             self.look_at_frame()
+
+    # --- what the poll leaves
+
+    def _adopt(self) -> None:
+        self._to_adopt = False
+        poll, transport = self.outbox.poll, self._transport
+        if poll is None or transport is None or transport.is_closing():
+            return
+        self._descriptor = transport.get_extra_info("socket").fileno()
+        poll.adopt(self._descriptor, self.core, self, self.node)
+
+    def refuse(self, error: RemoteProtocolError) -> None:
+        """Close the connection: the other side broke a rule."""
+        self.connection.refuse(error)
+        self.broken(error)
+        self.outbox.add(self)
+
+    def write_soon(self) -> None:
+        """Write what is outgoing at the end of this turn of the loop."""
+        self.outbox.add(self)
+
+    def write_rest(self, parts: list[bytes]) -> None:
+        """Write what the socket did not take at once."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.writelines(parts)
+
+    def crashed(self, error: Exception) -> None:
+        """Close the connection after a bug, as the transports of loops do."""
+        context = {
+            "message": "an error that is a bug ended a connection",
+            "exception": error,
+            "protocol": self,
+        }
+        asyncio.get_running_loop().call_exception_handler(context)
+        self.abort()
 
     def look_at_frame(self) -> None:
         """Note how large the frame is that is not whole, or that it is whole now."""
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Hand on that it is over."""
+        if self._descriptor >= 0 and self.outbox.poll is not None:
+            self.outbox.poll.abandon(self._descriptor)
+            self._descriptor = -1
         self._transport, self.unsent_bytes = None, int
         self.lost()
 

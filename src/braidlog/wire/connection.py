@@ -25,11 +25,11 @@ import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from msgspec import Struct
 
-from braidlog._native import REQUEST_COST_MIN, Conn, Lane
+from braidlog._native import REQUEST_COST_MIN, Conn, Lane, Poll
 from braidlog.errors import LocalProtocolError, RemoteProtocolError, TooLargeError
 from braidlog.wire import codec, messages
 from braidlog.wire.events import Answered, Appends, Event, Ponged, Received, Taken
@@ -54,6 +54,7 @@ __all__ = [
     "Connection",
     "Frame",
     "Lane",
+    "Poll",
     "State",
     "cost",
 ]
@@ -115,6 +116,16 @@ ONE_WAY: Final[frozenset[type[Message]]] = frozenset(
 )
 """What peers say to one another, in both directions; what is lost is said again."""
 
+
+Fed: TypeAlias = tuple[
+    list[tuple[int, int, list[int], list[bytes]]],
+    list[tuple[int, int, int, int, int]],
+    tuple[int, int, bytes, bytes] | None,
+    int,
+    tuple[int, int, int, bool],
+]
+"""What the core says of bytes, see `Conn.feed`: appends, answers, a cold frame, where
+it ends, and what the lane has taken."""
 
 NOT_OPEN: Final = "the connection is not open, so nothing can be sent"
 _NOTHING: Final = memoryview(b"")
@@ -198,10 +209,13 @@ class Connection(ABC):
         """Whether the other side may say what peers say to one another."""
         self._said_goodbye = False
         self._got_goodbye = False
-        self.frames = 0
-        """How many whole frames came; appends that came together count as one."""
         self._first = b""
         """What came first, as far as it is needed to tell who speaks."""
+
+    @property
+    def frames(self) -> int:
+        """How many whole frames came; appends that came together count as one."""
+        return self.core.frames
 
     @property
     def heard(self) -> bool:
@@ -248,10 +262,11 @@ class Connection(ABC):
         self._enter(State.CLOSED)
         self.core.release(HANDSHAKE_BYTES_MAX)
 
-    def receive(self, data: Buffer) -> list[Event]:
+    def receive(self, data: Buffer, said: Fed | None = None) -> list[Event]:
         """Take the bytes of one socket read and say what they mean.
 
-        What comes on a closed connection is ignored.
+        `said` is what the core has said of the first of them, if it was asked. What
+        comes on a closed connection is ignored.
 
         Raises:
             RemoteProtocolError: the other side broke a rule, and the connection is
@@ -264,30 +279,33 @@ class Connection(ABC):
             if len(self._first) < FIRST_BYTES:
                 self._first += view[: FIRST_BYTES - len(self._first)]
                 check_first(self._first)
-            while at < len(view) and not self.closed:
-                part = view
-                if self.state is _HANDSHAKE:
-                    # A frame at a time, for it sets the limit of those behind.
-                    part = view[: at + core.missing]
-                appends, appended, cold, at, said = core.feed(part, at)
-                if said[0]:
-                    self.frames += said[0]
-                    events.append(_TAKEN[said[1] > 0, said[2] > 0, said[3]])
+            while said is not None or (at < len(view) and not self.closed):
+                if said is None:
+                    part = view
+                    if self.state is _HANDSHAKE:
+                        # A frame at a time, for it sets the limit of those behind.
+                        part = view[: at + core.missing]
+                    said = core.feed(part, at)
+                appends, appended, cold, at, taken = said
+                said = None
+                if taken[0]:
+                    events.append(_TAKEN[taken[1] > 0, taken[2] > 0, taken[3]])
                 for stream, epoch, requests, batches in appends:
-                    self.frames += 1
                     events.append(Appends(stream, epoch, requests, batches))
                 for request, llsn, glsn, count, version in appended:
-                    self.frames += 1
                     answer = Appended(llsn, glsn, count, version)
                     events.append(Answered(request, answer, _NOTHING))
                 if cold is not None:
-                    self.frames += 1
                     self._take(*cold, events)
         except RemoteProtocolError as error:
-            self.error = error
-            self._break(error)
+            self.refuse(error)
             raise
         return events
+
+    def refuse(self, error: RemoteProtocolError) -> None:
+        """Close, because the other side broke a rule."""
+        self.error = error
+        self._break(error)
 
     def send(self, message: Message, payload: Sequence[Buffer] = ()) -> None:
         """Send a message of a peer, which expects no answer.

@@ -144,6 +144,8 @@ class Feature(IntFlag):
     """`DivideTable`, and positions that are kept for whoever reads there."""
     LIFE_SIGNS = 64
     """As the leader, it takes a message of the group for a sign of life."""
+    CORE_SOCKETS = 128
+    """Its core reads and writes its sockets. Nobody has to know it, but who looks."""
 
 
 FEATURES: Final = Feature.NULL_VALUES | Feature.LOG_ENDS | Feature.LIFE_SIGNS

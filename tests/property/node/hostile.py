@@ -48,6 +48,7 @@ from braidlog.wire.messages import Hello, Message
 from braidlog.wire.roles import Role
 from braidlog.wire.tokens import make_token, token_entry
 from unit.metarepo.test_any_command import any_struct
+from unit.node.loops import poll_of_loop
 from unit.node.test_server import config
 from unit.wire.frames import encode_frame
 
@@ -357,7 +358,9 @@ async def cluster(
         servers = []
         for each in made:
             given = replace(each, cluster=replace(each.cluster, voters=voters))
-            servers.append(await stack.enter_async_context(NodeServer(given)))
+            poll = None if servers else poll_of_loop()
+            server = NodeServer(given, poll=poll)
+            servers.append(await stack.enter_async_context(server))
         yield servers
     # Nobody reads any more what the others have closed.
     for server in servers:

@@ -81,7 +81,7 @@ def status(**changes: Any) -> NodeStatus:
         "node": 1, "cluster": "green", "address": "n1:7400", "incarnation": 1,
         "healthy": True, "ready": True, "why": "", "leader": 1,
         "leader_since": int((NOW_S - 900) * 1e6), "started": int((NOW_S - 1000) * 1e6),
-        "connections": 2,
+        "connections": 2, "sockets": "core",
         "waiting": {"appends": 1, "reads": 2, "requests": 3, "answer_bytes": 4},
         "peers": (PeerStatus(node=2, connected=True, waiting_bytes=5),),
         "replicas": (replica(),),

@@ -46,6 +46,7 @@ from braidlog.wire.messages import (
     Read,
     Records,
 )
+from unit.node.loops import poll_of_loop
 from unit.node.test_server import client, config, serving
 
 
@@ -137,7 +138,8 @@ async def test_what_the_repository_cannot_write_ends_the_node(
     """Later writes would make it look durable, and the node would vouch for it."""
     settings = config(tmp_path)
     stop = asyncio.Event()
-    async with NodeServer(settings) as server, client(settings) as there:
+    serves_by = NodeServer(settings, poll=poll_of_loop())
+    async with serves_by as server, client(settings) as there:
         serves = asyncio.create_task(server.serve(stop))
         log = await there.create_log("orders")
         member: Any = server.node.member

@@ -18,6 +18,7 @@ from braidlog.node.config import NodeConfig
 from braidlog.node.leader import retention
 from braidlog.node.server import NodeServer
 from braidlog.wire import commands
+from unit.node.loops import poll_of_loop
 from unit.node.test_server import client, config, serving
 
 
@@ -144,7 +145,8 @@ async def test_a_bug_in_the_midst_of_a_change_ends_the_node(
     stop = asyncio.Event()
     # Python looks at each append.
     monkeypatch.setattr(Replica, "_settle", lambda replica: None)
-    async with NodeServer(settings) as server, client(settings) as there:
+    serves_by = NodeServer(settings, poll=poll_of_loop())
+    async with serves_by as server, client(settings) as there:
         serves = asyncio.create_task(server.serve(stop))
         log = await there.create_log("orders")
         monkeypatch.setattr(sequencer, "_wait", fails)

@@ -39,6 +39,7 @@ from braidlog.wire.messages import Hello
 from braidlog.wire.roles import Role
 from braidlog.wire.tokens import make_token, token_entry
 from cluster.hosts import free_ports
+from unit.node.loops import poll_of_loop
 from unit.node.metrics.test_alerts import EXPRESSIONS
 from unit.node.promql import names
 
@@ -76,7 +77,8 @@ async def serving(
     settings: NodeConfig, shares: ShareBounds | None = None
 ) -> AsyncIterator[NodeServer]:
     stop = asyncio.Event()
-    async with NodeServer(settings, shares=shares) as server:
+    poll = poll_of_loop()
+    async with NodeServer(settings, shares=shares, poll=poll) as server:
         task = asyncio.create_task(server.serve(stop))
         yield server
         stop.set()

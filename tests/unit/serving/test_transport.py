@@ -22,7 +22,8 @@ class Words:
         self.closed = False
         self.core = self
         self.queued_bytes = self.buffered = 0
-        self.receive: Callable[[memoryview], list[Event]] = lambda data: []
+        self.unfinished = False
+        self.receive: Callable[..., list[Event]] = lambda *_: []
 
     def take(self) -> list[bytes]:
         words, self.words = self.words, []
@@ -87,7 +88,7 @@ async def test_an_event_goes_to_who_takes_it_and_others_are_dropped() -> None:
     said: list[tuple[Line, Event]] = []
     one._takers = {Closing: lambda wire, event: said.append((wire, event))}
     events: list[Event] = [Ponged(1.0), Closing("enough"), Closing("")]
-    one.spoken.receive = lambda data: events
+    one.spoken.receive = lambda *_: events
     one.buffer_updated(0)
     assert said == [(one, Closing("enough")), (one, Closing(""))]
 

@@ -156,6 +156,8 @@ def node_rows(metadata: Metadata) -> list[dict[str, Any]]:
 
 def node_row(metadata: Metadata, node: NodeInfo) -> dict[str, Any]:
     """Return one node."""
+    from braidlog.wire.messages import Feature
+
     placed = [stream for log in metadata.logs for stream in log.streams]
     return {
         "node": node.node,
@@ -163,6 +165,7 @@ def node_row(metadata: Metadata, node: NodeInfo) -> dict[str, Any]:
         "state": health.node_state(node),
         "leader": node.node == metadata.leader,
         "voter": node.voter,
+        "sockets": "core" if node.features & Feature.CORE_SOCKETS else "loop",
         "primary_of": sum(each.replicas[:1] == (node.node,) for each in placed),
         "replicas": sum(node.node in each.replicas for each in placed),
         "learners": sum(node.node in each.learners for each in placed),

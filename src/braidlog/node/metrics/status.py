@@ -97,6 +97,8 @@ class NodeStatus:
     started: int
     """When it was started."""
     connections: int
+    sockets: str
+    """Who reads and writes them: ``core``, or ``loop``, the event loop of Python."""
     waiting: dict[str, int]
     """Lengths of queues: appends, reads and requests that are not answered, and bytes
     of answers that clients have not taken."""

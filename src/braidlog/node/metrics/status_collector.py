@@ -116,7 +116,7 @@ class StatusCollector(Collector):
 
 def _of_node(status: NodeStatus) -> Iterator[Metric]:
     about = {"node": str(status.node), "cluster": status.cluster}
-    about["version"] = version("braidlog")
+    about |= {"sockets": status.sockets, "version": version("braidlog")}
     yield _gauges(
         "node_info", "Facts about the node as labels; always 1.", about, [(about, 1)]
     )

@@ -165,6 +165,8 @@ class Readers:
             return
         request.park()
         stream.add(next(self._numbers), reader)
+        # The lane says of others nothing when more can be read.
+        stream.replica.core.watched = True
 
     def _has_place(self, request: Request) -> bool:
         """Take a place for a read that waits, or refuse it."""
@@ -251,6 +253,8 @@ class Readers:
                 self._count -= 1
             elif not every:
                 stream.add(number, reader)
+        if not waiting:
+            replica.core.watched = False
 
     def drop(self, stream: StreamReaders, error: LogError) -> None:
         """Refuse what waits for a replica that is gone."""

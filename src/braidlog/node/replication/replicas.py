@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import starmap
-from typing import Final
+from typing import Any, Final
 
 from braidlog._native import Lane
 from braidlog.errors import (
@@ -62,7 +62,7 @@ GROUP_BYTES_MAX: Final = 8 << 20
 _ENTERED: Final = (ReplicaState.RUNNING, ReplicaState.SEALED)
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Counters:
     """Totals since the start."""
 
@@ -128,7 +128,7 @@ class Replicas:
         """Streams of which `flush` has something to do, beside those of the lane."""
         self._unsynced: dict[int, None] = {}
         self._configured = 0
-        self.counters = Counters()
+        self._refused = 0
         self.latencies = Latencies()
         latency = self.latencies.read
         self.readers = Readers(limits.fetch_bytes_max, connections, latency, soon)
@@ -261,8 +261,7 @@ class Replicas:
         """
         stream = message.stream
         hosted = self._hosted.get(stream)
-        self.counters.appends += len(requests)
-        self.counters.append_bytes += sum(map(len, batches))
+        self.lane.count(len(requests), sum(map(len, batches)))
         if hosted is None:
             for request in requests:
                 request.fail(self._not_here(stream))
@@ -270,7 +269,7 @@ class Replicas:
         if not message.repeat:
             done = self.lane.append(stream, message.epoch, requests, batches)
             if done is not None:
-                self._placed(stream, hosted, *done)
+                self.placed(stream, *done)
                 return
         for part in _parts(requests, batches):
             group = [(each, message.epoch, batch) for each, batch in part]
@@ -284,16 +283,16 @@ class Replicas:
                     request.fail(told(error, "Append"))
         self._touch(stream)
 
-    def _placed(
+    def placed(
         self,
         stream: int,
-        hosted: _Hosted,
         llsn: int,
         batches: Sequence[bytes | memoryview],
         repeats: Sequence[tuple[Request, int, int]],
         left: Sequence[int],
     ) -> None:
         """Go on after the lane has placed batches, and sent them to most backups."""
+        hosted = self._hosted[stream]
         config = hosted.config
         if left and config is not None:
             message = Replicate(stream, config.epoch, llsn, tuple(map(len, batches)))
@@ -359,23 +358,7 @@ class Replicas:
         reports: list[StreamReport] = []
         waiting = []
         if self.lane.stirred:
-            due, advanced, answers, came, said, wires = self.lane.turn()
-            if due:
-                reports += starmap(StreamReport, due)
-            if wires:
-                self._peers.outbox.wires.update(dict.fromkeys(wires))
-            unsent, raft_due, lead_due = said
-            self.raft_due = self.raft_due or raft_due
-            self.lead_due = self.lead_due or lead_due
-            if unsent:
-                self.unsent += unsent
-            for stream in advanced:
-                self.readers.wake(self._hosted[stream].readers, now)
-            if answers:
-                self._measure(came)
-                for session, rows in answers:
-                    self.counters.acknowledged += len(rows)
-                    session.answer_appends(rows)
+            reports = self.ended(self.lane.turn(), now)
         while self.dirty:
             stream = next(iter(self.dirty))
             del self.dirty[stream]
@@ -391,6 +374,29 @@ class Replicas:
                 reports.append(report)
         self.dirty.update(dict.fromkeys(waiting))
         return reports
+
+    def ended(self, ended: Any, now: float) -> list[StreamReport]:
+        """Do what the lane has left of a turn, as `Lane.turn` says it."""
+        due, advanced, answers, came, said, wires = ended
+        if wires:
+            self._peers.outbox.wires.update(dict.fromkeys(wires))
+        unsent, raft_due, lead_due = said
+        self.raft_due = self.raft_due or raft_due
+        self.lead_due = self.lead_due or lead_due
+        if unsent:
+            self.unsent += unsent
+        self.wake(advanced, now)
+        if answers:
+            self.measure(came)
+            for session, rows in answers:
+                self.lane.count(0, 0, len(rows))
+                session.answer_appends(rows)
+        return list(starmap(StreamReport, due)) if due else []
+
+    def wake(self, streams: Iterable[int], now: float) -> None:
+        """Look at reads that wait for streams of which more can be read."""
+        for stream in streams:
+            self.readers.wake(self._hosted[stream].readers, now)
 
     def _carry_out(
         self, stream: int, hosted: _Hosted, now: float = 0.0
@@ -416,18 +422,18 @@ class Replicas:
             assert isinstance(request, Request)  # noqa: S101, RUF100
             came[request.began] = came.get(request.began, 0) + 1
             if isinstance(answer, LogError):
-                self.counters.refused += 1
+                self._refused += 1
                 request.fail(answer)
             else:
-                self.counters.acknowledged += 1
+                self.lane.count(0, 0, 1)
                 of_session = placed.setdefault(request.session, [])
                 place = answer.llsn, answer.glsn, answer.count, answer.version
                 of_session.append((request.number, *place))
-        self._measure(came.items())
+        self.measure(came.items())
         for session, each in placed.items():
             session.answer_appends(each)
 
-    def _measure(self, came: Iterable[tuple[float, int]]) -> None:
+    def measure(self, came: Iterable[tuple[float, int]]) -> None:
         """Note how long appends took: when they came, and how many then."""
         now, observe = time.monotonic(), self.latencies.append.observe
         for begun, count in came:
@@ -495,6 +501,18 @@ class Replicas:
         )
 
     # --- to look at
+
+    @property
+    def waits_for_sync(self) -> bool:
+        """Whether something is to be synced that is not in the lane."""
+        return bool(self._unsynced)
+
+    @property
+    def counters(self) -> Counters:
+        """Return the totals since the start."""
+        lane = self.lane
+        counted = lane.appends, lane.append_bytes, lane.acknowledged
+        return Counters(*counted, self._refused)
 
     def reports(self) -> tuple[StreamReport, ...]:
         """Return the report of every replica, as it is on the disk."""
