@@ -355,7 +355,7 @@ async def cluster(
         made.append(replace(given, node=own, security=security, timing=timing))
     voters = {each.node.id: each.node.listen for each in made}
     async with AsyncExitStack() as stack:
-        servers = []
+        servers: list[NodeServer] = []
         for each in made:
             given = replace(each, cluster=replace(each.cluster, voters=voters))
             poll = None if servers else poll_of_loop()
