@@ -42,6 +42,7 @@ class Chaos:
         beside: Iterable[int] = (),
         volatile: bool = False,
         package: Path | None = None,
+        program: str = "braidlog",
     ) -> None:
         self.random = random.Random(seed)
         self.skipped: dict[str, str] = {}
@@ -70,6 +71,7 @@ class Chaos:
             settings=settings,
             hosts={node: net.host(node) for node in numbers} if net else None,
             launchers=self._launchers,
+            program=program,
         )
         self._disks: dict[int, disks.Disk] = {}
         self._volatile: dict[int, VolatileDisk] = {}

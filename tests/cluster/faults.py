@@ -10,7 +10,8 @@ replica is compared with the others and with what the clients were told. The cal
 all clients, with their times, have to be linearizable (`cluster.history`).
 
 `--volatile` puts the nodes on disks that forget what was not synced; then the power
-fails, of all nodes at once too, and syncs become slow. `--report FILE` gets the result
+fails, of all nodes at once too, and syncs become slow. With `--sockets loop` the event loop of
+the nodes reads their sockets, as with TLS; else the core does. `--report FILE` gets the result
 as JSON. The seed repeats the choices, not the moments.
 """
 
@@ -41,6 +42,7 @@ __all__ = ["Report", "run"]
 LOG: Final = "faults"
 STREAMS: Final = 4
 VERIFY_EVERY: Final = 5
+_PROGRAMS: Final = {"core": "braidlog", "loop": "cluster.loop_node"}
 SETTINGS: Final[dict[str, dict[str, Any]]] = {
     "limits": {"segment_bytes": 1 << 20, "wal_bytes_max": 256 << 20},
     "security": {"insecure": True},
@@ -80,6 +82,7 @@ class Storm:
         *,
         volatile: bool,
         package: Path | None = None,
+        sockets: str = "core",
     ) -> None:
         self.report = report
         self.directory = directory
@@ -93,6 +96,7 @@ class Storm:
             SETTINGS,
             volatile=volatile,
             package=package,
+            program=_PROGRAMS[sockets],
         )
         report.skipped = self.chaos.skipped
         report.faults = self.chaos.faults
@@ -150,12 +154,17 @@ async def _create(cluster: LocalCluster) -> None:
 
 
 def run(
-    report: Report, rounds: int, directory: Path, *, volatile: bool = False
+    report: Report,
+    rounds: int,
+    directory: Path,
+    *,
+    volatile: bool = False,
+    sockets: str = "core",
 ) -> Report:
     """Do so many rounds; a violation ends it and is in the report."""
     begun = time.monotonic()
     with ExitStack() as stack:
-        storm = Storm(report, directory, stack, volatile=volatile)
+        storm = Storm(report, directory, stack, volatile=volatile, sockets=sockets)
         storm.create()
         load = storm.new_load()
         try:
@@ -186,6 +195,7 @@ def main() -> int:
     parser.add_argument(
         "--seed", type=int, default=random.SystemRandom().getrandbits(32)
     )
+    parser.add_argument("--sockets", choices=list(_PROGRAMS), default="core")
     parser.add_argument("--volatile", action="store_true")
     parser.add_argument("--data", type=Path)
     parser.add_argument("--report", type=Path)
@@ -197,7 +207,8 @@ def main() -> int:
         if data is None:
             temporary = tempfile.TemporaryDirectory(prefix="braid-faults-")
             data = Path(stack.enter_context(temporary))
-        run(report, options.rounds, data, volatile=options.volatile)
+        chosen = {"volatile": options.volatile, "sockets": options.sockets}
+        run(report, options.rounds, data, **chosen)
     text = json.dumps(asdict(report), indent=2)
     if options.report is not None:
         options.report.write_text(text + "\n")
