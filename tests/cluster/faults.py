@@ -10,9 +10,9 @@ replica is compared with the others and with what the clients were told. The cal
 all clients, with their times, have to be linearizable (`cluster.history`).
 
 `--volatile` puts the nodes on disks that forget what was not synced; then the power
-fails, of all nodes at once too, and syncs become slow. With `--sockets loop` the event loop of
-the nodes reads their sockets, as with TLS; else the core does. `--report FILE` gets the result
-as JSON. The seed repeats the choices, not the moments.
+fails, of all nodes at once too, and syncs become slow. With `--sockets loop` the event
+loop of the nodes reads their sockets, as with TLS; else the core does. `--report FILE`
+gets the result as JSON. The seed repeats the choices, not the moments.
 """
 
 from __future__ import annotations
