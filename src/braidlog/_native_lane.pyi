@@ -36,6 +36,7 @@ class Conn:
     lane: Lane | None
     writable: bool
     unfinished: bool
+    def flush(self) -> list[Buffer]: ...
     @property
     def frames(self) -> int: ...
     @property

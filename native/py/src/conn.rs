@@ -237,6 +237,11 @@ impl Conn {
         Ok(others)
     }
 
+    /// Write what is outgoing; what the socket does not take now is returned, and all if its transport writes.
+    fn flush<'py>(&mut self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        self.write(py)
+    }
+
     /// Take what is to be written, in order.
     pub fn take<'py>(&mut self, py: Python<'py>) -> Vec<Bound<'py, PyAny>> {
         let segments = self.core.take().into_iter();

@@ -345,12 +345,14 @@ fn flush(py: Python<'_>, written: Written) -> bool {
         leave(py, vec![written]);
         return false;
     }
-    let rest = conn.flush(py);
+    let rest = conn.write(py);
     drop(conn);
-    if rest.is_empty() {
-        return true;
-    }
-    if let Err(error) = written.wire.call_method1(py, "write_rest", (rest,)) {
+    let told = match rest {
+        Ok(rest) if rest.is_empty() => return true,
+        Ok(rest) => written.wire.call_method1(py, "write_rest", (rest,)),
+        Err(error) => Err(error),
+    };
+    if let Err(error) = told {
         crashed(py, &written.wire, error);
     }
     false

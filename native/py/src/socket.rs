@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use braidlog_core::lane::Segment;
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PyMemoryView, PySlice};
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
@@ -64,36 +64,46 @@ impl Socket {
 }
 
 impl Conn {
-    /// Write what is outgoing; what the socket does not take now is returned.
-    pub fn flush<'py>(&mut self, py: Python<'py>) -> Vec<Bound<'py, PyAny>> {
-        let Some(socket) = self.socket.clone() else {
-            return self.take(py);
+    /// Write what is outgoing; what the socket does not take now is returned, and all if its transport writes.
+    pub fn write<'py>(&mut self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        let Some(socket) = self.socket.clone().filter(|socket| socket.is_plain()) else {
+            return Ok(self.take(py));
         };
         let segments = self.core.take();
         if let [Segment::Own(bytes)] = &segments[..] {
             let written = socket.write(&[IoSlice::new(bytes)]);
-            return rest_of(py, bytes, written).into_iter().collect();
+            let rest = bytes.get(written..).filter(|rest| !rest.is_empty());
+            return Ok(rest
+                .map(|rest| PyBytes::new(py, rest).into_any())
+                .into_iter()
+                .collect());
         }
-        let buffers: Vec<Bound<'py, PyAny>> =
+        let mut buffers: Vec<Bound<'py, PyAny>> =
             segments.into_iter().map(|each| buffer(py, each)).collect();
-        let mut left = Vec::new();
-        if let Ok(views) = buffers.iter().map(View::of).collect::<PyResult<Vec<_>>>()
-            && let Ok(parts) = views.iter().map(View::bytes).collect::<PyResult<Vec<_>>>()
-        {
+        let (mut written, sizes) = {
+            let views = buffers.iter().map(View::of).collect::<PyResult<Vec<_>>>()?;
+            let parts = views
+                .iter()
+                .map(View::bytes)
+                .collect::<PyResult<Vec<_>>>()?;
             let slices: Vec<IoSlice<'_>> = parts.iter().map(|part| IoSlice::new(part)).collect();
-            let mut written = socket.write(&slices);
-            for part in &parts {
-                left.extend(rest_of(py, part, written));
-                written = written.saturating_sub(part.len());
+            let sizes: Vec<usize> = parts.iter().map(|part| part.len()).collect();
+            (socket.write(&slices), sizes)
+        };
+        let mut whole = 0;
+        for size in &sizes {
+            if written < *size {
+                break;
             }
-            return left;
+            written -= size;
+            whole += 1;
         }
-        buffers
+        buffers.drain(..whole);
+        if let Some(first) = buffers.first_mut().filter(|_| written > 0) {
+            let begin = written.try_into().unwrap_or(isize::MAX);
+            let rest = PySlice::new(py, begin, isize::MAX, 1);
+            *first = PyMemoryView::from(first)?.get_item(rest)?;
+        }
+        Ok(buffers)
     }
-}
-
-/// What of these bytes was not written, if anything.
-fn rest_of<'py>(py: Python<'py>, bytes: &[u8], written: usize) -> Option<Bound<'py, PyAny>> {
-    let rest = bytes.get(written..).filter(|rest| !rest.is_empty())?;
-    Some(PyBytes::new(py, rest).into_any())
 }

@@ -319,18 +319,14 @@ class Session(Wire):
         """Look whether there is room for more."""
         self._look()
 
-    def pause_writing(self) -> None:
-        """Note that answers are not taken."""
-        super().pause_writing()
-        if self._shares is not None and self.role is not Role.PEER:
+    def room_changed(self, *, full: bool) -> None:
+        """Note that answers are not taken, or are taken again."""
+        if not full:
+            if self._shares is not None:
+                self._shares.read(self)
+            self._look()
+        elif self._shares is not None and self.role is not Role.PEER:
             self._shares.unread(self, asyncio.get_running_loop().time())
-
-    def resume_writing(self) -> None:
-        """Note that they are taken again."""
-        super().resume_writing()
-        if self._shares is not None:
-            self._shares.read(self)
-        self._look()
 
     def stalls(self) -> None:
         """Close the connection: its answers fill the memory."""

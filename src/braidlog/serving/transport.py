@@ -95,6 +95,9 @@ def _buffer() -> memoryview:
     return buffer
 
 
+_PUSH_BYTES: Final = 256 << 10
+"""What a transport gets at once of what its socket has no room for."""
+
 # The type of `memoryview` itself is too wide for `map`.
 _view: Callable[[Buffer], memoryview] = memoryview
 
@@ -133,6 +136,11 @@ class Wire(asyncio.BufferedProtocol, ABC):
         self.unsent_bytes: Callable[[], int] = int
         """Gives the bytes that the socket has not taken yet; none without a socket."""
         self._unread = self._held = self._lacks_memory = False
+        self._rest: deque[memoryview] = deque()
+        """What is written when the transport has room again."""
+        self._rest_bytes = 0
+        self._full = self._pushes = False
+        """Whether the transport has no room; whether it is being given something."""
         self.backlog: deque[Any] = deque()
         """What was read and waits for its turn, which may come when bytes have gone."""
         self.reads = True
@@ -190,6 +198,7 @@ class Wire(asyncio.BufferedProtocol, ABC):
             return
         self._descriptor = transport.get_extra_info("socket").fileno()
         poll.adopt(self._descriptor, self.core, self, self.node)
+        self.unsent_bytes = self._count_unsent
 
     def refuse(self, error: RemoteProtocolError) -> None:
         """Close the connection: the other side broke a rule."""
@@ -201,10 +210,42 @@ class Wire(asyncio.BufferedProtocol, ABC):
         """Write what is outgoing at the end of this turn of the loop."""
         self.outbox.add(self)
 
-    def write_rest(self, parts: list[bytes]) -> None:
+    def write_rest(self, parts: list[Buffer]) -> None:
         """Write what the socket did not take at once."""
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.writelines(parts)
+        for part in parts:
+            view = memoryview(part).cast("B")
+            self._rest_bytes += len(view)
+            self._rest.append(view)
+        self._push()
+
+    def _push(self) -> None:
+        """Give the transport as much as it has room for.
+
+        It copies what the socket does not take, and moves the rest of that with each
+        write: so it gets little at a time.
+        """
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        self._pushes = True
+        while self._rest and not self._full:
+            size, parts = 0, []
+            while self._rest and size < _PUSH_BYTES:
+                part = self._rest.popleft()
+                if size + len(part) > _PUSH_BYTES:
+                    left = _PUSH_BYTES - size
+                    self._rest.appendleft(part[left:])
+                    part = part[:left]
+                size += len(part)
+                parts.append(part)
+            self._rest_bytes -= size
+            transport.writelines(parts)
+        self._pushes = False
+        self._note_room()
+
+    def _count_unsent(self) -> int:
+        held = self._transport
+        return self._rest_bytes + (held.get_write_buffer_size() if held else 0)
 
     def crashed(self, error: Exception) -> None:
         """Close the connection after a bug, as the transports of loops do."""
@@ -225,17 +266,30 @@ class Wire(asyncio.BufferedProtocol, ABC):
             self.outbox.poll.abandon(self._descriptor)
             self._descriptor = -1
         self._transport, self.unsent_bytes = None, int
+        self._rest.clear()
+        self._rest_bytes = 0
         self.lost()
 
     def pause_writing(self) -> None:
-        """Stop reading from somebody who does not read."""
-        self._unread = True
-        self._regulate()
+        """Note that the transport has no room: stop reading from who does not read."""
+        self._full = True
+        if not self._pushes:
+            self._note_room()
 
     def resume_writing(self) -> None:
-        """Read on."""
-        self._unread = False
-        self._regulate()
+        """Note that the transport has room."""
+        self._full = False
+        self._push()
+
+    def _note_room(self) -> None:
+        unread = self._full or bool(self._rest)
+        if unread != self._unread:
+            self._unread = unread
+            self._regulate()
+            self.room_changed(full=unread)
+
+    def room_changed(self, *, full: bool) -> None:
+        """Note that the other side takes nothing more, or does again."""
 
     def hold(self, *, held: bool) -> None:
         """Stop reading as long as there is no room for more, or read on."""
@@ -262,11 +316,15 @@ class Wire(asyncio.BufferedProtocol, ABC):
         transport = self._transport
         if transport is None or transport.is_closing():
             return
-        buffers: Sequence[Buffer] = self.connection.core.take()
-        if buffers:
+        if self._descriptor >= 0:
+            if rest := self.core.flush():
+                self.write_rest(rest)
+        elif buffers := self.core.take():
             # Small frames are one buffer, so mostly there is one.
             transport.writelines(list(map(_view, buffers)))
         if self.connection.closed:
+            if self._rest:
+                transport.writelines(list(self._rest))
             transport.close()
         if self.backlog:
             self.written()
