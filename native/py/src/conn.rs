@@ -5,7 +5,7 @@ use std::sync::Arc;
 use braidlog_core::Error;
 use braidlog_core::lane::stream::{COMMIT, REPLICATE};
 use braidlog_core::lane::{Appended, Conn as CoreConn, Event, Refusal, Segment, Side};
-use braidlog_core::wire::{Frame, Place};
+use braidlog_core::wire::{Frame, HEADER_BYTES, Place};
 use pyo3::buffer::PyBuffer;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
@@ -321,13 +321,18 @@ impl Conn {
         self.core.queued_bytes()
     }
 
-    /// Queue a message that expects no answer; false if it is too large.
-    pub fn send(&mut self, kind: u8, head: &[u8], payload: &[Bound<'_, PyAny>]) -> PyResult<bool> {
+    /// Queue a message that expects no answer, whose header was made before; false if it is too large.
+    pub fn send(
+        &mut self,
+        header: &[u8; HEADER_BYTES],
+        head: &[u8],
+        payload: &[Bound<'_, PyAny>],
+    ) -> PyResult<bool> {
         let views = Views::of(payload)?;
         let slices = views.slices()?;
         let queued = self
             .core
-            .queue(kind, 0, head, &slices, |n| lent(payload, n));
+            .queue_framed(header, head, &slices, |n| lent(payload, n));
         Ok(queued.is_ok())
     }
 }
@@ -461,10 +466,10 @@ impl<'a> View<'a> {
 }
 
 /// The bytes of the payloads of a frame.
-struct Views<'a>(Vec<View<'a>>);
+pub struct Views<'a>(Vec<View<'a>>);
 
 impl<'a> Views<'a> {
-    fn of(payload: &'a [Bound<'_, PyAny>]) -> PyResult<Self> {
+    pub fn of(payload: &'a [Bound<'_, PyAny>]) -> PyResult<Self> {
         payload
             .iter()
             .map(View::of)
@@ -472,7 +477,7 @@ impl<'a> Views<'a> {
             .map(Self)
     }
 
-    fn slices(&self) -> PyResult<Vec<&[u8]>> {
+    pub fn slices(&self) -> PyResult<Vec<&[u8]>> {
         self.0.iter().map(View::bytes).collect()
     }
 }

@@ -309,11 +309,9 @@ impl Lane {
                 .collect::<PyResult<Vec<_>>>()?;
             let message =
                 encode_replicate(number, standing.epoch, standing.next, sizes.into_iter());
-            for node in &stream.backups {
-                if !self.links.send(py, *node, REPLICATE, &message, &parts) {
-                    left.push(*node);
-                }
-            }
+            left = self
+                .links
+                .send_all(py, &stream.backups, REPLICATE, &message, &parts);
         }
         Ok(Some((standing.next, fresh, repeats, left)))
     }

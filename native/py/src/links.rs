@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use braidlog_core::wire::{HEADER_BYTES, frame_header};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
 
-use crate::conn::Conn;
+use crate::conn::{Conn, Views};
+use crate::error::to_py;
 
 /// A connection, and the socket below it.
 struct Link {
@@ -57,6 +59,34 @@ impl Links {
         head: &[u8],
         payload: &[Bound<'_, PyAny>],
     ) -> bool {
+        let header = header_of(kind, head, payload);
+        header.is_ok_and(|header| self.send_framed(py, node, &header, head, payload))
+    }
+
+    /// Queue a message for several nodes; those to which it is left to Python to send it.
+    pub fn send_all(
+        &mut self,
+        py: Python<'_>,
+        nodes: &[u64],
+        kind: u8,
+        head: &[u8],
+        payload: &[Bound<'_, PyAny>],
+    ) -> Vec<u64> {
+        let Ok(header) = header_of(kind, head, payload) else {
+            return nodes.to_vec();
+        };
+        let left = |node: &&u64| !self.send_framed(py, **node, &header, head, payload);
+        nodes.iter().filter(left).copied().collect()
+    }
+
+    fn send_framed(
+        &mut self,
+        py: Python<'_>,
+        node: u64,
+        header: &[u8; HEADER_BYTES],
+        head: &[u8],
+        payload: &[Bound<'_, PyAny>],
+    ) -> bool {
         let Some(link) = self.open.get(&node) else {
             return false;
         };
@@ -70,7 +100,7 @@ impl Links {
             return false;
         }
         let noted = conn.has_queued();
-        let sent = conn.send(kind, head, payload).unwrap_or(false);
+        let sent = conn.send(header, head, payload).unwrap_or(false);
         if sent && !noted {
             self.written.push(Written {
                 conn: link.conn.clone_ref(py),
@@ -113,6 +143,12 @@ impl Links {
         self.open.clear();
         self.written.clear();
     }
+}
+
+/// The header of a message that expects no answer.
+fn header_of(kind: u8, head: &[u8], payload: &[Bound<'_, PyAny>]) -> PyResult<[u8; HEADER_BYTES]> {
+    let views = Views::of(payload)?;
+    frame_header(kind, 0, head, &views.slices()?).map_err(to_py)
 }
 
 /// Whether the socket has not too much to write. What is larger than the bound by itself goes alone.

@@ -6,7 +6,7 @@ use super::head::{APPENDED, Appended, decode_appended, encode_appended};
 use super::outgoing::{Outgoing, Segment, frame_bytes};
 use super::requests::Requests;
 use crate::error::{Error, Result};
-use crate::wire::{APPEND, Decoder, Frame, Grouping, Place, append_target};
+use crate::wire::{APPEND, Decoder, Frame, Grouping, HEADER_BYTES, Place, append_target};
 
 /// Which end of the connection this is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -156,6 +156,20 @@ impl<P> Conn<P> {
     ) -> Result<()> {
         self.check_size(head, payloads)?;
         self.outgoing.push(kind, request, head, payloads, lend)
+    }
+
+    /// Queue a frame that is no request and answers none, whose header was made before, for several connections: so its
+    /// payload is checksummed once.
+    pub fn queue_framed(
+        &mut self,
+        header: &[u8; HEADER_BYTES],
+        head: &[u8],
+        payloads: &[&[u8]],
+        lend: impl Fn(usize) -> P,
+    ) -> Result<()> {
+        self.check_size(head, payloads)?;
+        self.outgoing.push_framed(header, head, payloads, lend);
+        Ok(())
     }
 
     /// Queue a request and return its number; `None` while the window has no room for it.

@@ -47,7 +47,19 @@ impl<P> Outgoing<P> {
         lend: impl Fn(usize) -> P,
     ) -> Result<()> {
         let header = frame_header(kind, request, head, payloads)?;
-        self.own(&header);
+        self.push_framed(&header, head, payloads, lend);
+        Ok(())
+    }
+
+    /// Put a frame behind the others whose header was made before, for several connections.
+    pub fn push_framed(
+        &mut self,
+        header: &[u8; HEADER_BYTES],
+        head: &[u8],
+        payloads: &[&[u8]],
+        lend: impl Fn(usize) -> P,
+    ) {
+        self.own(header);
         self.own(head);
         for (index, payload) in payloads.iter().enumerate() {
             if payload.len() < LENT_BYTES_MIN {
@@ -57,7 +69,6 @@ impl<P> Outgoing<P> {
                 self.bytes += payload.len();
             }
         }
-        Ok(())
     }
 
     /// Put a frame without a payload behind the others.
