@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pytest
 
 from braidlog.serving.poll import LaneSelector
 from braidlog.wire.connection import Poll
+
+Loops: TypeAlias = Mapping[str, Callable[[], asyncio.AbstractEventLoop]]
+"""How loops are made, by the name that a test gets."""
 
 
 class CoreLoop(asyncio.SelectorEventLoop):
@@ -24,7 +31,18 @@ def poll_of_loop() -> Poll | None:
     return loop.poll if isinstance(loop, CoreLoop) else None
 
 
-LOOPS: Mapping[str, Callable[[], asyncio.AbstractEventLoop]] = {
+LOOPS: Loops = {
     "loop": asyncio.SelectorEventLoop,
     "core": CoreLoop,
 }
+
+
+def loops_of(item: pytest.Item, folder: Path) -> Loops:
+    """Return the loops for a test: both, if its nodes have sockets.
+
+    In folders below ``folder`` nodes have no poll.
+    """
+    module: Any = item.getparent(pytest.Module)
+    sockets = {"serving", "harm"} & vars(module.obj).keys()
+    both = sockets and item.path.parent == folder
+    return LOOPS if both else {"loop": LOOPS["loop"]}
