@@ -71,6 +71,10 @@ pub struct Poll {
     scarce: AtomicBool,
     /// Turns that ended here.
     turns: AtomicU64,
+    /// When something of an append came last.
+    awake: Mutex<Option<Instant>>,
+    /// How often it was looked in vain instead of sleeping.
+    spun: AtomicU64,
 }
 
 /// What is ready.
@@ -102,6 +106,8 @@ impl Poll {
             spin: Duration::from_micros(spin_us),
             scarce: AtomicBool::new(false),
             turns: AtomicU64::new(0),
+            awake: Mutex::default(),
+            spun: AtomicU64::new(0),
         })
     }
 
@@ -171,11 +177,10 @@ impl Poll {
         let mut turns = timeout.is_none_or(|seconds| seconds > 0.0);
         // Whether the last turn wrote something after its sync.
         let mut owes = false;
-        let mut awake = now;
         loop {
             let served = self.served.lock().clone();
             let until = if owes { Some(now) } else { deadline };
-            let Some(events) = self.ready(py, until, awake)? else {
+            let Some(events) = self.ready(py, until)? else {
                 // Python looks what the signal is for.
                 if let Some(served) = served.filter(|_| owes) {
                     served.call(py, "soon", ());
@@ -190,12 +195,14 @@ impl Poll {
             for ready in &events {
                 self.take(py, &served, ready, &mut round);
             }
+            if round.stirred && !self.spin.is_zero() {
+                *self.awake.lock() = Some(Instant::now());
+            }
             let due = round.stirred || round.synced || !round.written.is_empty() || owes;
             owes = false;
             let python = round.asked || !round.cold.is_empty();
             turns &= !python && served.lane.bind(py).borrow().calm;
             if due && turns {
-                awake = Instant::now();
                 self.turns.fetch_add(1, Ordering::Relaxed);
                 let (asked, more) = served.end_turn(py, &mut round);
                 owes = more;
@@ -306,6 +313,12 @@ impl Poll {
         self.turns.load(Ordering::Relaxed)
     }
 
+    /// How often it was looked in vain instead of sleeping.
+    #[getter]
+    fn spun(&self) -> u64 {
+        self.spun.load(Ordering::Relaxed)
+    }
+
     /// Whether reads have to be small, because memory is short.
     #[setter]
     fn set_scarce(&self, scarce: bool) {
@@ -322,19 +335,14 @@ impl Poll {
 
 impl Poll {
     /// Wait until something is ready; nothing is if the time is up. `None`: a signal came.
-    fn ready(
-        &self,
-        py: Python<'_>,
-        deadline: Option<Instant>,
-        awake: Instant,
-    ) -> PyResult<Option<Vec<Ready>>> {
-        let spins = awake + self.spin;
+    fn ready(&self, py: Python<'_>, deadline: Option<Instant>) -> PyResult<Option<Vec<Ready>>> {
+        let spins = self.awake.lock().map(|awake| awake + self.spin);
         let waited = detach(py, || {
             let mut events: Vec<Event> = Vec::with_capacity(EVENTS_MAX);
             loop {
                 let now = Instant::now();
                 let left = deadline.map(|deadline| deadline.saturating_duration_since(now));
-                let spinning = now < spins;
+                let spinning = spins.is_some_and(|spins| now < spins);
                 let timeout = if spinning {
                     Some(ZERO)
                 } else {
@@ -345,6 +353,7 @@ impl Poll {
                 if found > 0 || !spinning || left.is_some_and(|left| left.is_zero()) {
                     return Ok(events.iter().map(Ready::of).collect());
                 }
+                self.spun.fetch_add(1, Ordering::Relaxed);
             }
         });
         match waited {

@@ -55,7 +55,13 @@ class LaneSelector(selectors.BaseSelector):
         descriptor = _descriptor(fileobj)
         key = self._keys[descriptor]
         if events != key.events:
-            self.poll.modify(descriptor, events)
+            try:
+                self.poll.modify(descriptor, events)
+            except BaseException:
+                # It was closed: the next one of that number begins anew.
+                del self._keys[descriptor]
+                self.poll.unregister(descriptor)
+                raise
         key = self._keys[descriptor] = key._replace(events=events, data=data)
         return key
 

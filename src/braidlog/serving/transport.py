@@ -225,10 +225,11 @@ class Wire(asyncio.BufferedProtocol, ABC):
         write: so it gets little at a time.
         """
         transport = self._transport
-        if transport is None or transport.is_closing():
+        if transport is None:
             return
         self._pushes = True
-        while self._rest and not self._full:
+        # It may break with each write, and must not get anything from then on.
+        while self._rest and not self._full and not transport.is_closing():
             size, parts = 0, []
             while self._rest and size < _PUSH_BYTES:
                 part = self._rest.popleft()
@@ -241,6 +242,9 @@ class Wire(asyncio.BufferedProtocol, ABC):
             self._rest_bytes -= size
             transport.writelines(parts)
         self._pushes = False
+        if transport.is_closing():
+            self._rest.clear()
+            self._rest_bytes = 0
         self._note_room()
 
     def _count_unsent(self) -> int:
@@ -323,7 +327,7 @@ class Wire(asyncio.BufferedProtocol, ABC):
             # Small frames are one buffer, so mostly there is one.
             transport.writelines(list(map(_view, buffers)))
         if self.connection.closed:
-            if self._rest:
+            if self._rest and not transport.is_closing():
                 transport.writelines(list(self._rest))
             transport.close()
         if self.backlog:

@@ -403,4 +403,13 @@ def test_a_node_that_looks_again_and_again_does_the_same(tmp_path: Path) -> None
     with running(tmp_path, "spins", 3) as nodes, connect(nodes) as client:
         log = client.create_log("orders", replication=3)
         assert [log.append(b"x") for _ in range(50)] == list(range(1, 51))
-        assert all(each.poll is not None and each.poll.turns for each in nodes)
+        polls = [each.poll for each in nodes if each.poll is not None]
+        assert all(each.turns and each.spun for each in polls)
+        # Until the last append is long ago.
+        before, after = [0], [1]
+        while before != after:
+            before = [each.spun for each in polls]
+            time.sleep(0.2)
+            after = [each.spun for each in polls]
+        time.sleep(0.3)
+        assert [each.spun for each in polls] == after

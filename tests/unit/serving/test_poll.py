@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import selectors
 import socket
 import threading
@@ -79,6 +80,28 @@ def test_a_descriptor_that_is_not_open_is_refused() -> None:
         selector.register(number, READ)
     with pytest.raises(KeyError):
         selector.get_key(number)
+    selector.close()
+
+
+def test_a_descriptor_that_was_closed_does_not_stay_in_the_way() -> None:
+    selector = LaneSelector()
+    one, other = socket.socketpair()
+    selector.register(one, READ)
+    number = one.fileno()
+    one.close()
+    with pytest.raises(OSError, match=r"No such file|Bad file"):
+        selector.modify(number, READ | WRITE)
+    with other, socket.socket(fileno=os.dup2(other.fileno(), number)) as again:
+        assert again.fileno() == number
+        selector.register(again, WRITE)
+        assert [key.fd for key, _ in selector.select(1)] == [number]
+    selector.close()
+
+
+def test_without_appends_it_does_not_spin() -> None:
+    selector = LaneSelector(10_000)
+    assert selector.select(0.05) == []
+    assert selector.poll.spun == 0
     selector.close()
 
 

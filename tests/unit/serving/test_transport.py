@@ -1,6 +1,7 @@
 """When what was sent is written to its socket."""
 
 import asyncio
+import random
 import socket
 from collections.abc import Callable, Sequence
 from typing import Any, cast
@@ -45,6 +46,12 @@ class Socket:
 
     def get_write_buffer_size(self) -> int:
         return 0
+
+    def pause_reading(self) -> None: ...
+
+    def resume_reading(self) -> None: ...
+
+    def close(self) -> None: ...
 
     def writelines(self, parts: Sequence[memoryview]) -> None:
         self._calls.append((self._name, b"".join(parts)))
@@ -130,3 +137,53 @@ def test_what_is_written_has_left_when_flush_returns(loop: Any) -> None:
 
     with asyncio.Runner(loop_factory=loop) as runner:
         assert runner.run(main()) == b"now"
+
+
+class Narrow(Socket):
+    """A transport that has room for one write at a time, or breaks with it."""
+
+    def __init__(self, calls: list[tuple[str, bytes]], *, breaks: bool) -> None:
+        super().__init__(calls, "narrow")
+        self._breaks, self._broken = breaks, False
+        self.line: Line
+
+    def is_closing(self) -> bool:
+        return self._broken
+
+    def writelines(self, parts: Sequence[memoryview]) -> None:
+        super().writelines(parts)
+        self._broken = self._breaks
+        self.line.pause_writing()
+
+
+def _narrow(*, breaks: bool) -> tuple[Line, list[tuple[str, bytes]]]:
+    calls: list[tuple[str, bytes]] = []
+    line, narrow = Line(Outbox(), calls), Narrow(calls, breaks=breaks)
+    narrow.line = line
+    line.connection_made(cast("Any", narrow))
+    return line, calls
+
+
+async def test_a_transport_gets_as_much_as_it_has_room_for() -> None:
+    line, calls = _narrow(breaks=False)
+    data = random.Random(1).randbytes(1_000_000)
+    line.write_rest([data[:10], memoryview(data)[10:900_000], data[900_000:]])
+    read = [line.reads]
+    while line._count_unsent():
+        line.resume_writing()
+    line.resume_writing()
+    assert [*read, line.reads] == [False, True]
+    assert b"".join(each for _, each in calls) == data
+    assert max(len(each) for _, each in calls) <= 256 << 10
+
+
+async def test_a_transport_that_broke_gets_nothing_more() -> None:
+    """It would wait for a socket that is closed."""
+    line, calls = _narrow(breaks=True)
+    line.write_rest([bytes(1_000_000)])
+    line.resume_writing()
+    assert len(calls) == 1
+    assert line._count_unsent() == 0
+    line.spoken.closed = True
+    line.flush()
+    assert len(calls) == 1
