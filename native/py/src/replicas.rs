@@ -86,6 +86,17 @@ pub struct Replicas {
 }
 
 impl Replicas {
+    /// How far was written, and how much of it for whose sync somebody waits; `None` if the store failed.
+    pub fn written(&self) -> Option<(u64, u64)> {
+        let ticket = self.check().ok()?.latest().ok()?;
+        Some((ticket, self.hurried()))
+    }
+
+    /// Number of the newest durable group; `None` if the store failed.
+    pub fn synced_to(&self) -> Option<u64> {
+        self.check().ok()?.durable().ok()
+    }
+
     /// The store.
     pub fn store(&self) -> Arc<wal::Store> {
         Arc::clone(&self.store)
@@ -141,17 +152,6 @@ impl Replicas {
     /// Note bytes that were written and for whose sync somebody waits.
     pub fn hurry(&self, size: u64) {
         self.hurried.fetch_add(size + 1, Ordering::Relaxed);
-    }
-
-    /// How far was written, and how much of it for whose sync somebody waits; `None` if the store failed.
-    pub fn written(&self) -> Option<(u64, u64)> {
-        let ticket = self.check().ok()?.latest().ok()?;
-        Some((ticket, self.hurried()))
-    }
-
-    /// Number of the newest durable group; `None` if the store failed.
-    pub fn synced_to(&self) -> Option<u64> {
-        self.check().ok()?.durable().ok()
     }
 
     /// About how many bytes were written so far for whose sync somebody waits.
