@@ -1,4 +1,5 @@
 //! One end of a connection: one call for each socket read, one for each frame to send.
+// One file: the calls of one Python class, and what they take and give.
 
 use std::sync::Arc;
 

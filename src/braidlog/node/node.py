@@ -90,6 +90,13 @@ _log = logging.getLogger(__name__)
 
 _NOTHING: Final = memoryview(b"")
 
+
+def _features(*, tables: bool, core: bool) -> Feature:
+    """Return what this node knows."""
+    found = FEATURES | (FEATURES_OF_TABLES if tables else Feature(0))
+    return found | (Feature.CORE_SOCKETS if core else Feature(0))
+
+
 Part: TypeAlias = Callable[[int, Any, memoryview], None]
 """Takes a message of a node, and its payload."""
 
@@ -117,10 +124,9 @@ class ClusterNode:
     ) -> None:
         """Load what the store has; nothing runs before `start`.
 
-        ``poll`` is what the loop waits with, if that can end turns; it needs a syncer
-        with threads. ``files_max`` is how many files may be open, 0: what the system
-        says. Without ``tables`` the node keeps none, and says so. ``clock`` measures
-        syncs.
+        ``poll`` is what the loop waits with, if that can end turns. ``files_max`` is
+        how many files may be open, 0: what the system says. Without ``tables`` the node
+        keeps none, and says so. ``clock`` measures syncs.
         """
         self.config = config
         self.id = config.node.id
@@ -152,9 +158,7 @@ class ClusterNode:
             self.member.group.repository if self.member is not None else None
         )
         self.peer_identity.part = self._part
-        self._features = FEATURES | (FEATURES_OF_TABLES if tables else Feature(0))
-        if self._poll is not None:
-            self._features |= Feature.CORE_SOCKETS
+        self._features = _features(tables=bool(tables), core=self._poll is not None)
         self.lane.identify(self.id, self.incarnation, self._features)
         self._reporting = self._make_reporting()
         self.requests = self._make_requests()
@@ -176,10 +180,11 @@ class ClusterNode:
         )
         self._observer = self._make_observer()
         self._ticks = self._make_ticks()
-        if self._poll is not None and isinstance(syncer, ThreadSyncer):
-            self._serve_by(self._poll, syncer)
 
-    def _serve_by(self, poll: Poll, syncer: ThreadSyncer) -> None:
+    def _serve_by_poll(self) -> None:
+        poll, syncer = self._poll, self._syncer
+        if poll is None or not isinstance(syncer, ThreadSyncer):
+            return
         handler = PollHandler(
             self.replicas,
             self._reporting,
@@ -409,6 +414,7 @@ class ClusterNode:
             self.peers.know(self.member.addresses())
         # Somebody waits for what a sync lets go; what came in meanwhile goes with it.
         self._syncer.start(partial(self._flushes.now, self._note_durable))
+        self._serve_by_poll()
         self._registration.start()
         self._replica_offer.start(self.replicas.stored)
         self.directory.start()

@@ -58,9 +58,9 @@ def _driver(
 
     The core reads plain sockets itself; what goes through TLS the loop reads.
     """
-    if config.security.certificate:
-        import uvloop
+    import uvloop  # Always: who lacks it hears so before certificates are set.
 
+    if config.security.certificate:
         return None, uvloop.new_event_loop
     selector = LaneSelector(config.timing.spin_us)
     return selector.poll, partial(asyncio.SelectorEventLoop, selector)
