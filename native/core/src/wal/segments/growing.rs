@@ -5,6 +5,9 @@
 //! A slot that was never used holds zeros, so the part of it that the file does not have reads as zeros too. So no
 //! reader has to know how far the file reaches, and whatever looks for the end of the log finds the same bytes
 //! before and after the file grows.
+//!
+//! A kill, or a full disk, leaves a file longer than the manifest lists. Who makes it longer then begins where the list
+//! ends, so the file is short again for a moment. A reader that knew the longer one asks anew.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,21 +19,24 @@ use crate::vfs::VfsFile;
 /// A file that reads as if it had the length of its slot.
 pub struct GrowingFile {
     inner: Arc<dyn VfsFile>,
-    /// Length when it was asked for last; it only grows.
+    /// Length when it was asked for last.
     there: AtomicU64,
+    /// Length that the manifest listed: a file that is shorter has lost bytes.
+    listed: u64,
     /// Length of the slot.
     bytes: u64,
 }
 
 impl GrowingFile {
-    /// `file`, which has `len` bytes now, as a slot of `bytes`.
-    pub fn wrap(file: Arc<dyn VfsFile>, len: u64, bytes: u64) -> Arc<dyn VfsFile> {
+    /// `file`, which has `len` bytes now and has to have those that are `listed`, as a slot of `bytes`.
+    pub fn wrap(file: Arc<dyn VfsFile>, listed: u64, len: u64, bytes: u64) -> Arc<dyn VfsFile> {
         if len >= bytes {
             return file;
         }
         Arc::new(Self {
             inner: file,
             there: AtomicU64::new(len),
+            listed,
             bytes,
         })
     }
@@ -59,7 +65,23 @@ impl VfsFile for GrowingFile {
         if held.is_empty() {
             return Ok(());
         }
-        self.inner.read_exact_at(held, offset)
+        let read = self.inner.read_exact_at(held, offset);
+        if read.is_ok() {
+            return read;
+        }
+        let now = self.inner.len()?;
+        if now < self.listed {
+            return read;
+        }
+        // It may have been made longer anew meanwhile. What is not there now holds zeros.
+        self.there.store(now, Ordering::Release);
+        let still = (now.saturating_sub(offset) as usize).min(held.len());
+        let (still, gone) = held.split_at_mut(still);
+        gone.fill(0);
+        if still.is_empty() {
+            return Ok(());
+        }
+        self.inner.read_exact_at(still, offset)
     }
 
     fn write_all_at(&self, data: &[u8], offset: u64) -> Result<()> {
@@ -95,7 +117,7 @@ mod tests {
         let vfs = MemoryVfs::new();
         let path = Path::new("/slot");
         vfs.replace(path, &[7; 4096]).unwrap();
-        let slot = GrowingFile::wrap(vfs.open(path, Access::Read).unwrap(), 4096, 12288);
+        let slot = GrowingFile::wrap(vfs.open(path, Access::Read).unwrap(), 4096, 4096, 12288);
         let read = |offset| {
             let mut buf = [9; 4096];
             slot.read_exact_at(&mut buf, offset).map(|()| buf)
@@ -114,5 +136,35 @@ mod tests {
         file.write_all_at(&[8; 4096], 4096).unwrap();
         assert_eq!(read(4096).unwrap(), [8; 4096]);
         assert_eq!(read(8192).unwrap(), [0; 4096]);
+    }
+
+    #[test]
+    fn a_file_that_is_made_longer_anew_is_short_for_a_moment() {
+        let vfs = MemoryVfs::new();
+        let path = Path::new("/slot");
+        vfs.replace(path, &[7; 4096]).unwrap();
+        vfs.extend_zeroed(path, 4096, 12288).unwrap();
+        let slot = GrowingFile::wrap(vfs.open(path, Access::Read).unwrap(), 4096, 12288, 16384);
+        let read = |offset| {
+            let mut buf = [9; 4096];
+            slot.read_exact_at(&mut buf, offset).map(|()| buf)
+        };
+        assert_eq!(read(8192).unwrap(), [0; 4096]);
+        // As far as the manifest lists it, and a little longer.
+        vfs.extend_zeroed(path, 4096, 4096).unwrap();
+        assert_eq!(read(8192).unwrap(), [0; 4096]);
+        vfs.extend_zeroed(path, 4096, 8192).unwrap();
+        let file = vfs.open(path, Access::Write).unwrap();
+        file.write_all_at(&[8; 4096], 4096).unwrap();
+        let slot = GrowingFile::wrap(vfs.open(path, Access::Read).unwrap(), 4096, 12288, 16384);
+        let mut buf = [9; 8192];
+        slot.read_exact_at(&mut buf, 4096).unwrap();
+        assert_eq!(
+            (&buf[..4096], &buf[4096..]),
+            (&[8; 4096][..], &[0; 4096][..])
+        );
+        // What is listed and gone is lost.
+        vfs.extend_zeroed(path, 2048, 2048).unwrap();
+        assert!(slot.read_exact_at(&mut [9; 4096], 0).is_err());
     }
 }

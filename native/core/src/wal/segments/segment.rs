@@ -427,7 +427,7 @@ pub fn open_slot(vfs: &dyn Vfs, path: &Path, bytes: u64, filled: u64) -> Result<
     if len < filled || len > bytes {
         return Err(missing(format!("{len} bytes instead of {filled}")));
     }
-    Ok(GrowingFile::wrap(file, len, bytes))
+    Ok(GrowingFile::wrap(file, filled, len, bytes))
 }
 
 #[cfg(test)]

@@ -69,7 +69,12 @@ impl Lap {
             return Ok(file);
         }
         let len = file.len()?;
-        Ok(GrowingFile::wrap(file, len, self.bytes.into()))
+        Ok(GrowingFile::wrap(
+            file,
+            self.filled.into(),
+            len,
+            self.bytes.into(),
+        ))
     }
 }
 

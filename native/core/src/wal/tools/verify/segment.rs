@@ -106,7 +106,12 @@ impl Verifier<'_> {
                     self.find(Finding::corruption(&lap.path, None, what));
                     return Some(file);
                 }
-                Some(GrowingFile::wrap(file, len, lap.bytes.into()))
+                Some(GrowingFile::wrap(
+                    file,
+                    lap.filled.into(),
+                    len,
+                    lap.bytes.into(),
+                ))
             }
         }
     }
