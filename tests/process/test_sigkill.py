@@ -67,6 +67,7 @@ def test_a_disk_that_lies_about_syncs_is_found_out(
     disk.cut(SEED)
     try:
         with braidlog.open(data, read_only=True) as node:
-            assert len(node.log("l")) < 101
+            # A checkpoint that was kept says how long the log was, not what is left.
+            assert len(list(node.log("l").read())) < 101
     except CorruptionError:
         pass  # Refused is noticed, too.
