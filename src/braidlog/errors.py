@@ -251,6 +251,17 @@ class LostRecordsError(LogError, IndexError):
     """Position behind the last of them."""
 
 
+class ConflictError(LogError):
+    """The log does not end where the caller expects; nothing was appended."""
+
+    code = 24
+    hint = "Read what was appended meanwhile, and decide again"
+    expected: int = 0
+    """Position that the caller expected to be the next."""
+    end: int = 0
+    """Next position of the log."""
+
+
 class BeyondEndError(LogError, IndexError):
     """The position is not written yet."""
 
@@ -300,6 +311,8 @@ class FencedError(LogError):
     """Epoch of the call."""
     current: int = 0
     """Epoch in force."""
+    owner: str = ""
+    """Writer that owns the log now, if that is why."""
 
 
 class NodeIdentityError(LogError):

@@ -345,6 +345,25 @@ class BlockingClusterOpener(ClusterOpener):
         return BlockingNode(client.__enter__())
 
 
+class ShardNode(LoopNode):
+    """The same, where a log is a shard unless it asks for what none has."""
+
+    async def create_log(self, name: str, **options: Any) -> AnyLog:
+        if not options.keys() & {"streams", "retention_ms", "retention_bytes"}:
+            options["kind"] = "shard"
+        return await super().create_log(name, **options)
+
+
+class ShardOpener(ClusterOpener):
+    """The client of the same, with shards."""
+
+    async def open(self, **options: Any) -> AnyNode:
+        client = braidlog.connect_async(
+            self._seeds, settings=_CLUSTER_SETTINGS, **options
+        )
+        return ShardNode(await client.__aenter__())
+
+
 IMPLEMENTATIONS: dict[str, type[Opener]] = {
     "blocking": EmbeddedOpener,
     "asyncio": LoopOpener,
@@ -353,6 +372,7 @@ IMPLEMENTATIONS: dict[str, type[Opener]] = {
     "blocking client": BlockingClientOpener,
     "cluster": ClusterOpener,
     "blocking cluster": BlockingClusterOpener,
+    "shards": ShardOpener,
 }
 
 

@@ -49,6 +49,7 @@ mod store;
 mod stream;
 mod table;
 mod tail;
+mod windows;
 
 use pyo3::prelude::*;
 
@@ -60,6 +61,7 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<encode::Batch>()?;
     m.add_class::<encode::BatchRecords>()?;
     m.add_class::<pending::Pending>()?;
+    m.add_class::<windows::ProducerWindows>()?;
     m.add_class::<follower::CopiedRun>()?;
     m.add_class::<follower::Follower>()?;
     m.add_class::<listing::Listing>()?;

@@ -229,9 +229,9 @@ class _Copy:
         async def refresh() -> range:
             return range(0)  # Cursors are only read here.
 
-        before = (await self._cluster.linearize()).log(info.log)
+        before = (await self._cluster.linearize(info.log)).log(info.log)
         rows = await CursorStore(self._cluster, info.log, info.name, refresh).rows()
-        now = (await self._cluster.linearize()).log(info.log)
+        now = (await self._cluster.linearize(info.log)).log(info.log)
         if now.trim != before.trim:
             msg = f"log {info.name!r} is trimmed at the moment"
             raise TrimmedError(msg, first=now.trim)

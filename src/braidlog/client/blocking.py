@@ -17,6 +17,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 from braidlog import _native
+from braidlog.client.append.writer import AsyncLogWriter
 from braidlog.client.background import (
     BackgroundLoop,
     Blocking,
@@ -77,6 +78,30 @@ class ClusterCursor(Blocking[AsyncCursor]):
         return self._target.lease
 
 
+class LogWriter(Blocking[AsyncLogWriter]):
+    """The owner of a log; see `AsyncLogWriter`."""
+
+    append = blocking_call(AsyncLogWriter.append)
+    append_many = blocking_call(AsyncLogWriter.append_many)
+    renew = blocking_call(AsyncLogWriter.renew)
+    release = blocking_call(AsyncLogWriter.release)
+
+    @property
+    def name(self) -> str:
+        """Name of the writer."""
+        return self._target.name
+
+    @property
+    def epoch(self) -> int:
+        """Number of this ownership; every later one has a greater number."""
+        return self._target.epoch
+
+    @property
+    def end(self) -> int:
+        """The next position, as far as this writer knows."""
+        return self._target.end
+
+
 class ClusterLog(Blocking[AsyncClusterLog], Indexed):
     """A log of a cluster with the calls of `Log`; see `AsyncClusterLog`.
 
@@ -89,6 +114,8 @@ class ClusterLog(Blocking[AsyncClusterLog], Indexed):
     append_many = blocking_call(AsyncClusterLog.append_many)
     append_arrow = blocking_call(AsyncClusterLog.append_arrow)
     next_sequence = blocking_call(AsyncClusterLog.next_sequence)
+    acquire = blocking_maker(AsyncClusterLog.acquire, LogWriter)
+    owner = blocking_call(AsyncClusterLog.owner)
     get = blocking_call(AsyncClusterLog.get)
     read = blocking_iterator(AsyncClusterLog._read_chunks)
     subscribe = blocking_iterator(AsyncClusterLog._subscribe_chunks)

@@ -38,7 +38,7 @@ from braidlog.store.catalog import LogOptions
 from braidlog.store.retention import retention_of
 from braidlog.types import Compression
 from braidlog.wire import commands, results
-from braidlog.wire.messages import Metadata, NodeInfo, StreamInfo
+from braidlog.wire.messages import LogKind, Metadata, NodeInfo, StreamInfo
 
 if TYPE_CHECKING:
     from braidlog.backup.directory import Progress
@@ -130,6 +130,7 @@ class AsyncClient(AsyncClosable):
         compression: Compression = "none",
         retention_ms: int | timedelta | None = None,
         retention_bytes: int | None = None,
+        kind: str = "streams",
     ) -> AsyncClusterLog:
         """Create a log; durable on return.
 
@@ -137,6 +138,10 @@ class AsyncClient(AsyncClosable):
         three, or one per node if there are fewer). A stream takes appends while it has
         ``min_replicas`` replicas (None: a majority). Other arguments are those of
         `Store.create_log`.
+
+        A log of ``kind`` "shard" is one Raft group with ``replication`` members: a
+        majority acknowledges, and one writer may own it (`AsyncClusterLog.acquire`).
+        It has one stream, no retention yet, and its members stay what they are.
 
         A cluster with fewer than ``replication`` nodes refuses. With ``allow_missing``
         it creates the log if there are at least ``min_replicas`` nodes, and adds
@@ -150,6 +155,10 @@ class AsyncClient(AsyncClosable):
         """
         name = checked_name(name, "log")
         streams = checked_int(streams, "streams")
+        kinds = {each.name.lower(): each for each in LogKind}
+        if kind not in kinds:
+            msg = f"kind must be one of {', '.join(kinds)}, got {kind!r}"
+            raise InvalidArgumentError(msg)
         if replication is not None:
             replication = checked_int(replication, "replication")
         if min_replicas is not None:
@@ -170,6 +179,8 @@ class AsyncClient(AsyncClosable):
             )
         extra: dict[str, Any] = {KEY_STREAMS: streams}
         age = retention_of(retention_ms)
+        if kinds[kind] is LogKind.SHARD:
+            _check_shard(streams, age, retention_bytes)
         options = LogOptions(compression, age, retention_bytes, extra)
         command = commands.CreateLog(
             self._settings.entropy(_LOG_BYTES),
@@ -180,6 +191,7 @@ class AsyncClient(AsyncClosable):
             options.encode(),
             self._settings.clock(),
             allow_missing=allow_missing,
+            kind=kinds[kind],
         )
         if exist_ok and name in await self.logs():
             return await self.log(name)
@@ -462,3 +474,17 @@ def connect_async(
 
     connector = socket_connector(token=token, context=ssl, cluster=cluster)
     return AsyncClient(seeds, connector=connector, settings=settings)
+
+
+def _check_shard(streams: int, age: int | None, size: int | None) -> None:
+    """Refuse what a shard cannot have.
+
+    Raises:
+        InvalidArgumentError: it is one of these.
+    """
+    if streams != 1:
+        msg = f"a shard has one stream, got {streams}"
+        raise InvalidArgumentError(msg)
+    if age is not None or size is not None:
+        msg = "a shard has no retention yet: trim it"
+        raise InvalidArgumentError(msg)

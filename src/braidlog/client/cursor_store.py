@@ -65,6 +65,7 @@ class CursorStore:
             end = there.stop
             msg = f"the position of a cursor must be from 1 to {end}, got {position}"
             raise InvalidArgumentError(msg)
+        await self._cluster.told(self._id)
         now = self._cluster.settings.clock()
         result = await self._cluster.execute(
             commands.SetCursor(self._id, name, position, pin, lease, now, change)

@@ -18,6 +18,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from braidlog.client.append.log_appender import LogAppender
+from braidlog.client.append.writer import AsyncLogWriter
 from braidlog.client.batches import BatchCodec
 from braidlog.client.connection.cluster import Cluster
 from braidlog.client.connection.routing import Routes, replicas_there
@@ -31,6 +32,7 @@ from braidlog.errors import (
     FencedError,
     InvalidArgumentError,
     LogError,
+    RemoteProtocolError,
     StoreFailedError,
     TrimmedError,
 )
@@ -56,7 +58,13 @@ from braidlog.store.slices import AsyncIndexed
 from braidlog.store.threads import in_thread
 from braidlog.types import Compression, HeadersLike, Producer
 from braidlog.wire import commands, results
-from braidlog.wire.messages import LogInfo, StreamInfo
+from braidlog.wire.messages import (
+    Acquire,
+    Acquired,
+    LogInfo,
+    LogKind,
+    StreamInfo,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -148,7 +156,7 @@ class AsyncClusterLog(AsyncIndexed):
 
     async def refresh(self) -> range:
         """Ask the cluster; return the positions that can be read now."""
-        await self._cluster.linearize()
+        await self._cluster.linearize(self._id)
         return range(self.first, self.end)
 
     async def _positions(self) -> range:
@@ -296,6 +304,74 @@ class AsyncClusterLog(AsyncIndexed):
         """Return the sequence that the producer must send next, 1 if it is unknown."""
         self._cluster.check_open()
         return await self._appender.next_sequence(checked_producer(producer))
+
+    # -- ownership ---------------------------------------------------------------
+
+    async def acquire(
+        self,
+        name: str,
+        *,
+        ttl: DurationLike | None = None,
+        expected: int | None = None,
+        force: bool = False,
+    ) -> AsyncLogWriter:
+        """Become the only writer of this shard; durable on return.
+
+        The writer has an epoch, greater than that of any writer before. From here on
+        appends without it are refused, and those of earlier writers for good: none of
+        them comes behind the writer's `end`. Reconnecting never acquires anything.
+
+        Args:
+            name: who writes, for others to see.
+            ttl: so many seconds the writer may be silent before others may take over
+                without force; None: for ever.
+            expected: the epoch that is known to be the latest, which is taken over.
+            force: take over whoever owns the log.
+
+        Raises:
+            FencedError: another writer owns the log; `owner` names it, `current` is the
+                latest epoch.
+            InvalidArgumentError: the log is no shard, or the name or ``ttl`` is wrong.
+            DeadlineError: the outcome is not known.
+        """
+        info = self._info()
+        if info.kind is not LogKind.SHARD:
+            msg = f"log {info.name!r} is no shard: it has no owner"
+            raise InvalidArgumentError(msg)
+        within = None if ttl is None else checked_timeout(ttl)
+        ttl_ms = 0 if within is None else max(1, int(within * 1000))
+        if expected is not None:
+            expected = checked_count(expected, "expected")
+        message = Acquire(info.streams[0].stream, name, ttl_ms, expected, bool(force))
+        answer, _ = await self._cluster.ask_shard(self._id, message)
+        if not isinstance(answer, Acquired):
+            msg = f"{type(answer).__name__} is no answer to Acquire"
+            raise RemoteProtocolError(msg)
+        self._cluster.reached(self._id, answer.next)
+        return AsyncLogWriter(
+            self._cluster,
+            self._id,
+            name,
+            answer,
+            self._appender,
+            self._codec,
+            self.options.compression,
+        )
+
+    async def owner(self) -> tuple[str, int]:
+        """Return the writer that owns this shard ("" if nobody does), and its epoch.
+
+        As of some moment after the call. Without an owner the epoch is that of the last
+        one, 0 if there was none.
+
+        Raises:
+            InvalidArgumentError: the log is no shard.
+        """
+        if self._info().kind is not LogKind.SHARD:
+            msg = f"log {self.name!r} is no shard: it has no owner"
+            raise InvalidArgumentError(msg)
+        end = await self._cluster.shard_end(self._id)
+        return end.owner, end.epoch
 
     # -- read --------------------------------------------------------------------
 
@@ -585,6 +661,7 @@ class AsyncClusterLog(AsyncIndexed):
             raise BeyondEndError(msg, next=there.stop)
         now = self._cluster.settings.clock()  # For leaders before they had their own.
         command = commands.Trim(self._id, max(1, before), now, ignore_pins)
+        await self._cluster.told(self._id)
         result = await self._cluster.execute(command)
         if isinstance(result, results.Trimmed):
             return max(1, result.first)

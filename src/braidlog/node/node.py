@@ -53,6 +53,8 @@ from braidlog.node.requests.requests import Requests
 from braidlog.node.rescue.fault_log import FaultLog
 from braidlog.node.rescue.faults import FaultRecorder
 from braidlog.node.rescue.group_base import begin_base
+from braidlog.node.shards.places import places_in, places_of
+from braidlog.node.shards.shards import SHARD_GROUPS, SHARD_REQUESTS, Shards
 from braidlog.node.syncer import Syncer, ThreadSyncer
 from braidlog.node.tables.tables import TABLE_REQUESTS, Tables, TableWork
 from braidlog.node.tick_schedule import TickSchedule
@@ -78,6 +80,7 @@ from braidlog.wire.messages import (
     Fetch,
     Hello,
     Message,
+    Read,
     Recorded,
     Replicate,
     Report,
@@ -164,6 +167,7 @@ class ClusterNode:
         self.requests = self._make_requests()
         execute = self.requests.execute
         self.tables = self._make_tables(tables) if tables is not None else None
+        self.shards = self._make_shards()
         self._registration = Registration(config, who, execute, self._features)
         self._replica_offer = ReplicaOffer(self.id, store, self._era, execute)
         self._retention = self._make_retention()
@@ -292,6 +296,20 @@ class ClusterNode:
             connections=lambda: len(self.sessions),
             # No number of an earlier start comes again.
             first_pin=self.incarnation << 32,
+        )
+
+    def _make_shards(self) -> Shards:
+        return Shards(
+            self.id,
+            self._store,
+            self.peers,
+            self.replicas.readers,
+            incarnation=self.incarnation,
+            chance=self._chance,
+            tick_s=self.config.timing.tick_ms / 1000,
+            clock=self._loop.time,
+            changed=self._flushes.soon,
+            execute=self.requests.execute,
         )
 
     def _make_requests(self) -> Requests:
@@ -478,7 +496,9 @@ class ClusterNode:
                 request.fail(NotReadyError(f"node {self.id} is shutting down"))
             return
         append = Append(event.stream, event.epoch, event.repeat)
-        self._guard.run(self.replicas.append, append, requests, event.payloads)
+        shard = event.stream in self.shards
+        take = self.shards.append if shard else self.replicas.append
+        self._guard.run(take, append, requests, event.payloads)
 
     def requested(self, request: Request, event: Requested, role: Role) -> None:
         """Take any other request.
@@ -490,6 +510,11 @@ class ClusterNode:
         try:
             if self.tables is not None and isinstance(event.message, TABLE_REQUESTS):
                 self.tables.take(request, event.message)
+            elif isinstance(event.message, SHARD_REQUESTS) or (
+                isinstance(event.message, Read) and event.message.stream in self.shards
+            ):
+                self.shards.take(request, event.message, event.payload, role)
+                self.changed()
             else:
                 self.requests.take(request, event.message, event.payload, role)
         except (ClosedError, AssertionError) as error:
@@ -591,6 +616,9 @@ class ClusterNode:
         return mends
 
     def _consensus(self, node: int, message: Consensus, payload: memoryview) -> None:
+        if message.group >= SHARD_GROUPS:
+            self.shards.consensus(message.group, bytes(payload))
+            return
         member = self._route.member
         if member is None and message.group > self._era:
             # A node that joins a cluster that was rescued before.
@@ -627,6 +655,7 @@ class ClusterNode:
 
     def _peer_lost(self, node: int) -> None:
         self._ticks.hurry()
+        self._guard.run(self.shards.lost, node)
         if self.member is not None:
             self._guard.run(self.member.group.lost, node, self._loop.time())
             self.changed()
@@ -639,7 +668,10 @@ class ClusterNode:
         self._observer.ticked()
         self._guard.run(self._let_pass, now)
         member = self._route.member
-        seen = self._sync_times.written, self._reporting.standing, self._route.revision
+        # For groups that are at work time has to pass evenly.
+        works = now if self.shards.busy else 0.0
+        standing = self._reporting.standing
+        seen = self._sync_times.written, standing, self._route.revision, works
         heartbeats = member is not None and member.hears_heartbeats()
         self._ticks.again(seen, heartbeats=heartbeats)
         self.lane.awaits_heartbeat = self._ticks.awaits
@@ -647,6 +679,7 @@ class ClusterNode:
     def _let_pass(self, now: float) -> None:
         self._flushes.wrote = True  # Commits, which nobody waits for.
         self.replicas.tick(now)
+        self.shards.tick(now)
         if self.member is not None:
             self.member.group.heard(*self.lane.take_heard(), now)
             self.member.group.tick(now, self._ticks.late(now))
@@ -665,6 +698,7 @@ class ClusterNode:
             durable = self._store.durable()
             self._sync_times.synced(durable)
             self.replicas.synced(durable)
+            self.shards.synced(durable)
             member = self._route.member
             if member is not None:
                 if number := self.lane.take_stored():
@@ -695,6 +729,8 @@ class ClusterNode:
                 stirs = replicas.dirty or lane.stirred
                 if stirs and (reports := replicas.flush(now)):
                     self._reporting.durable(tuple(reports), now)
+                if self.shards.flush(now):
+                    turns.stirred = True
                 member = route.member
                 if member is None:
                     continue
@@ -721,7 +757,8 @@ class ClusterNode:
                     if member.group.leadership is None:
                         lane.resign()
                     self._reporting.led(now)
-            lane.calm = not (replicas.waits_for_sync or self._group_is_due(member))
+            waits = replicas.waits_for_sync or self.shards.waits
+            lane.calm = not (waits or self._group_is_due(member))
             # Most turns bring no news, and many write nothing.
             if revision != route.seen:
                 self._look_at_news()
@@ -770,8 +807,23 @@ class ClusterNode:
         self.requests.answers.look()
         if self.tables is not None:
             self.tables.look()
+        self._look_at_shards()
         # If one of them fails, for instance for want of room, all look again.
         self._route.seen = revision
+
+    def _look_at_shards(self) -> None:
+        """Tell the shards where they are placed, as this node knows it."""
+        member, heard = self._route.member, self.directory.metadata
+        # After a rescue what is not listed may exist.
+        rescued = self._era > FIRST_GROUP
+        if member is not None:
+            state = member.group.repository.state
+            given = 0 if rescued else state.stream_next
+            self.shards.look(places_in(state), given)
+        elif heard is not None:
+            numbers = [s.stream for log in heard.logs for s in log.streams]
+            given = 0 if rescued else max(numbers, default=0)
+            self.shards.look(places_of(heard), given)
 
     @property
     def leader(self) -> int:

@@ -1,8 +1,9 @@
 """The directory of a cluster node: one write-ahead log, its streams by name.
 
 *Theory of operation.* Everything that a node must not forget is a stream of one
-write-ahead log: its replicas (``stream.<number>``), and the log of each Raft group it
-belongs to (``group.<number>``). All calls but `NodeStore.create` and `delete` write
+write-ahead log: its replicas (``stream.<number>``), the log of each Raft group of the
+metadata repository it belongs to (``group.<number>``), and those of the groups of
+shards (``shard.<stream>``). All calls but `NodeStore.create` and `delete` write
 to memory; one sync, in whatever thread, makes everything before it durable at once.
 `ticket` and `durable` are the two numbers with which a shell tells when: what was
 called before `ticket()` returned `t` survives a crash once `durable() >= t`.
@@ -32,6 +33,7 @@ from braidlog.store.space import clean_if_full
 
 STREAM_PREFIX: Final = "stream."
 GROUP_PREFIX: Final = "group."
+SHARD_PREFIX: Final = "shard."
 
 
 ScrubPlace: TypeAlias = tuple[int, int, int]
@@ -139,12 +141,12 @@ class NodeStore:
         names = self.names(STREAM_PREFIX)
         return sorted(int(name.removeprefix(STREAM_PREFIX)) for name in names)
 
-    def groups(self) -> list[int]:
+    def groups(self, prefix: str = GROUP_PREFIX) -> list[int]:
         """Return the numbers of the Raft groups that have a log here."""
         # Without options a group was not created to the end.
         rows = self._store.state()
-        names = (name for name in rows if name.startswith(GROUP_PREFIX))
-        numbers = (n.removeprefix(GROUP_PREFIX) for n in names if rows[n][3])
+        names = (name for name in rows if name.startswith(prefix))
+        numbers = (n.removeprefix(prefix) for n in names if rows[n][3])
         return sorted(int(number) for number in numbers if number.isdecimal())
 
     def options(self, name: str) -> bytes | None:

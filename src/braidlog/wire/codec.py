@@ -151,6 +151,7 @@ def _execute(message: messages.Execute, payload: int) -> str:
 # Any other message has no payload.
 _CHECKS: Final[dict[type[Message], Callable[[Any, int], str]]] = {
     messages.Append: _filled,
+    messages.AppendTo: _filled,
     messages.Call: _call,
     messages.CallResult: _free,
     messages.SnapshotPart: _free,

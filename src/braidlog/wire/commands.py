@@ -19,7 +19,7 @@ import msgspec
 
 from braidlog.errors import InvalidArgumentError, TooLargeError
 from braidlog.wire.base import Number
-from braidlog.wire.messages import LogCut, StreamStatus
+from braidlog.wire.messages import LogCut, LogKind, StreamStatus
 from braidlog.wire.tables import TableChange
 
 __all__ = [
@@ -40,6 +40,7 @@ __all__ = [
     "DropLearner",
     "GetCursors",
     "MoveReplica",
+    "NoteShards",
     "OfferReplicas",
     "PlaceHosts",
     "ReadmitNode",
@@ -51,6 +52,7 @@ __all__ = [
     "SetCursor",
     "SetVoter",
     "SettleHost",
+    "ShardNews",
     "StoredReplica",
     "Trim",
     "Unseal",
@@ -130,6 +132,7 @@ class CreateLog(_Command, frozen=True, array_like=True, tag=5):
     any that are known."""
     allow_missing: bool = False
     """Whether there may be fewer nodes than `replication`. The leader decides."""
+    kind: LogKind = LogKind.STREAMS
 
 
 class AlterLog(_Command, frozen=True, array_like=True, tag=6):
@@ -381,6 +384,23 @@ class SettleHost(_Command, frozen=True, array_like=True, tag=27):
     joined: bool
 
 
+class ShardNews(msgspec.Struct, frozen=True, array_like=True):
+    """Where a shard stands, as its leader says."""
+
+    stream: Number
+    term: Number
+    next: Number
+    """Position of the next record."""
+
+
+class NoteShards(_Command, frozen=True, array_like=True, tag=28):
+    """Say which shards a node leads, and where they end by now."""
+
+    ROLE: ClassVar[Needed] = "peer"
+    node: Number
+    shards: tuple[ShardNews, ...]
+
+
 Command: TypeAlias = (
     RegisterNode
     | DrainNode
@@ -408,6 +428,7 @@ Command: TypeAlias = (
     | ChangeTables
     | PlaceHosts
     | SettleHost
+    | NoteShards
 )
 
 

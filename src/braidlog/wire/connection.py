@@ -98,6 +98,10 @@ ANSWERS: Final[dict[type[Message], type[Message]]] = {
     messages.FlushTable: messages.TableStatus,
     messages.VerifyTable: messages.TableCheck,
     messages.ReleaseRows: messages.Rows,
+    messages.AppendTo: messages.Appended,
+    messages.Acquire: messages.Acquired,
+    messages.Release: messages.ShardEnd,
+    messages.GetShardEnd: messages.ShardEnd,
 }
 """Requests, and how each is answered unless it fails."""
 

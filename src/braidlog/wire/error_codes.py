@@ -32,6 +32,7 @@ ERRORS: Final = {
     21: "braidlog.errors:BeyondEndError",
     22: "braidlog.errors:SealedError",
     23: "braidlog.errors:LostRecordsError",
+    24: "braidlog.errors:ConflictError",
     30: "braidlog.errors:ClosedError",
     31: "braidlog.errors:StoreFailedError",
     32: "braidlog.errors:FencedError",

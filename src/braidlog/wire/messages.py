@@ -53,8 +53,11 @@ __all__ = [
     "FEATURES",
     "FEATURES_OF_TABLES",
     "MESSAGES",
+    "Acquire",
+    "Acquired",
     "AppStatus",
     "Append",
+    "AppendTo",
     "Appended",
     "Call",
     "CallResult",
@@ -77,6 +80,7 @@ __all__ = [
     "GetLogEnd",
     "GetMetadata",
     "GetRows",
+    "GetShardEnd",
     "GetTable",
     "Goodbye",
     "Hello",
@@ -84,6 +88,7 @@ __all__ = [
     "LogEnd",
     "LogId",
     "LogInfo",
+    "LogKind",
     "Message",
     "Metadata",
     "NodeInfo",
@@ -98,6 +103,7 @@ __all__ = [
     "Read",
     "Recorded",
     "Records",
+    "Release",
     "ReleaseRows",
     "Replicate",
     "Report",
@@ -105,6 +111,7 @@ __all__ = [
     "Run",
     "RunPart",
     "ScanRows",
+    "ShardEnd",
     "SnapshotPart",
     "SnapshotProgress",
     "StreamConfig",
@@ -146,14 +153,27 @@ class Feature(IntFlag):
     """As the leader, it takes a message of the group for a sign of life."""
     CORE_SOCKETS = 128
     """Its core reads and writes its sockets. Nobody has to know it, but who looks."""
+    SHARDS = 1024
+    """Logs that one Raft group replicates."""
 
 
-FEATURES: Final = Feature.NULL_VALUES | Feature.LOG_ENDS | Feature.LIFE_SIGNS
+FEATURES: Final = (
+    Feature.NULL_VALUES | Feature.LOG_ENDS | Feature.LIFE_SIGNS | Feature.SHARDS
+)
 """What every node of this version knows."""
 FEATURES_OF_TABLES: Final = (
     Feature.TABLES | Feature.TABLE_TASKS | Feature.RELEASES | Feature.TABLE_PARTS
 )
 """What one knows besides that keeps tables."""
+
+
+class LogKind(IntEnum):
+    """How the records of a log are replicated, and who orders them."""
+
+    STREAMS = 0
+    """Streams: all replicas have a record, and the metadata repository orders them."""
+    SHARD = 1
+    """One Raft group: a majority has a record, and its leader orders them."""
 
 
 class StreamStatus(IntEnum):
@@ -306,6 +326,7 @@ class LogInfo(Value, frozen=True, array_like=True):
     options: bytes
     created: Number
     """Microseconds since the Unix epoch."""
+    kind: LogKind = LogKind.STREAMS
 
 
 # --- connection --------------------------------------------------------------
@@ -520,6 +541,72 @@ class LogEnd(Message, frozen=True, array_like=True):
     """Its last GLSN."""
     tables: tuple[TableInfo, ...] | None = None
     """The tables that follow it; None if nothing was decided since `known`."""
+
+
+class AppendTo(Message, frozen=True, array_like=True):
+    """Append the batch in the payload to a shard, as a writer or at a position.
+
+    Its leader answers with `Appended`.
+    """
+
+    KIND = 80
+    stream: Number
+    writer: Number = 0
+    """Epoch of the writer that owns the log; 0: nobody does."""
+    expected: Number = 0
+    """Position that the first record must get; 0: any."""
+    repeat: bool = False
+    """As in `Append`."""
+
+
+class Acquire(Message, frozen=True, array_like=True):
+    """Become the only writer of a shard; its leader answers with `Acquired`."""
+
+    KIND = 81
+    stream: Number
+    owner: str
+    ttl_ms: Number = 0
+    """How long the writer may be silent before others may take over; 0: for ever."""
+    expected: Number | None = None
+    """The epoch that is known to be the latest, which is taken over."""
+    force: bool = False
+
+
+class Acquired(Message, frozen=True, array_like=True):
+    """Answer: appends need this epoch from here on; `next` is the next position."""
+
+    KIND = 82
+    epoch: Number
+    next: Number
+
+
+class Release(Message, frozen=True, array_like=True):
+    """Give a shard up; its leader answers with `ShardEnd`."""
+
+    KIND = 83
+    stream: Number
+    writer: Number
+
+
+class GetShardEnd(Message, frozen=True, array_like=True):
+    """Ask where a shard ends, as of some moment after this; any member answers."""
+
+    KIND = 84
+    stream: Number
+    writer: Number = 0
+    """The writer that asks: it is still there. Its leader answers."""
+
+
+class ShardEnd(Message, frozen=True, array_like=True):
+    """Answer: the first position kept, the next one, and whose the log is."""
+
+    KIND = 85
+    first: Number
+    next: Number
+    epoch: Number
+    """Epoch of the latest writer."""
+    owner: str
+    """Empty: the log belongs to nobody."""
 
 
 # --- peers -------------------------------------------------------------------

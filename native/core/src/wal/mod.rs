@@ -35,7 +35,7 @@ pub use format::frame::{
 pub use format::header::{FIRST_FRAME, SegmentHeader};
 pub use format::identity::{IDENTITY, NodeIdentity};
 pub use format::order::{ORDER_BYTES_DEFAULT, Orders};
-pub use format::producer::{PRODUCERS_BYTES_MAX, ProducerId, Producers};
+pub use format::producer::{Admission, PRODUCERS_BYTES_MAX, ProducerId, Producers};
 pub use format::state::{Log, State};
 pub use format::stream::Stream;
 pub use format::table_change::{NewIndex, NewTable, Replacement, TableChange, pin_name, pin_of};

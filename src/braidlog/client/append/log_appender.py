@@ -282,7 +282,8 @@ class LogAppender:
         if not rows:
             end = max(
                 self.end,
-                (await self._cluster.linearize()).log(self._log).high_watermark + 1,
+                (await self._cluster.linearize(self._log)).log(self._log).high_watermark
+                + 1,
             )
             return range(end, end)
         pieces = self.pieces(rows, whole=producer is not None)

@@ -13,12 +13,14 @@ from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
 from typing import Any, Final, TypeVar
 
+import msgspec
+
 from braidlog.client.connection.attempts import UNREACHED, Said, first_of, shared
 from braidlog.client.connection.link import Answer, Connector, Link
 from braidlog.client.connection.links import Links
 from braidlog.client.connection.look import Look, look
 from braidlog.client.connection.routing import Routes
-from braidlog.client.retry import Backoff, Verdict, verdict_of
+from braidlog.client.retry import Backoff, Verdict, is_unknown, verdict_of
 from braidlog.client.settings import ClientSettings
 from braidlog.errors import (
     ClosedError,
@@ -29,6 +31,7 @@ from braidlog.errors import (
     NotReadyError,
     RemoteProtocolError,
 )
+from braidlog.raft import NotLeaderError
 from braidlog.wire.commands import Command, encode_checked
 from braidlog.wire.messages import (
     Execute,
@@ -36,9 +39,13 @@ from braidlog.wire.messages import (
     Feature,
     GetLogEnd,
     GetMetadata,
+    GetShardEnd,
     LogEnd,
+    LogInfo,
+    LogKind,
     Message,
     Metadata,
+    ShardEnd,
 )
 from braidlog.wire.results import Refused, Result, decode_result
 
@@ -68,6 +75,10 @@ class Cluster:
         self.seeds = seeds
         self._links = Links(connector, settings.connect_timeout_s)
         self._routes: Routes | None = None
+        self._ends: dict[bytes, int] = {}
+        """Where shards end at least, by log: the metadata hears of it later."""
+        self._said: dict[bytes, int] = {}
+        """Where they end as the metadata said last."""
         self._refreshing: asyncio.Task[Routes] | None = None
         self._watchers: list[asyncio.Task[None]] = []
         self._watched: set[str] = set()
@@ -170,10 +181,124 @@ class Cluster:
             self._refreshing = asyncio.create_task(self._any_metadata(GetMetadata()))
         return await shared(self._refreshing, self.check_open)
 
-    async def linearize(self) -> Routes:
-        """Return the metadata as it is now or later, never as it was before."""
+    async def linearize(self, log: bytes | None = None) -> Routes:
+        """Return the metadata as it is now or later, never as it was before.
+
+        Where shards end they themselves know alone: one is asked if it is the ``log``.
+        """
         self.check_open()
-        return await self._any_metadata(GetMetadata(linearizable=True))
+        routes = await self._any_metadata(GetMetadata(linearizable=True))
+        if log is None or routes.log(log).kind is not LogKind.SHARD:
+            return routes
+        end = await self.shard_end(log)
+        self.reached(log, end.next)
+        return self.routes
+
+    async def shard_end(self, log: bytes, writer: int = 0) -> ShardEnd:
+        """Return where a shard begins and ends now or later, and whose it is.
+
+        With the epoch of a ``writer`` that one is noted to be there.
+
+        Raises:
+            NotFoundError: it was deleted.
+            FencedError: the shard does not belong to that writer.
+        """
+        stream = self.routes.log(log).streams[0].stream
+        answer, _ = await self.ask_shard(log, GetShardEnd(stream, writer))
+        if not isinstance(answer, ShardEnd):
+            msg = f"{type(answer).__name__} is no answer to GetShardEnd"
+            raise RemoteProtocolError(msg)
+        return answer
+
+    async def ask_shard(
+        self,
+        log: bytes,
+        message: Message,
+        payload: bytes = b"",
+        until: float | None = None,
+    ) -> Answer:
+        """Have the leader of a shard carry out a request.
+
+        An attempt whose outcome is not known is not repeated unless it only asks. There
+        are attempts ``until`` a time of the loop.
+
+        Raises:
+            DeadlineError: nobody carried it out in time.
+        """
+        loop, settings = asyncio.get_running_loop(), self.settings
+        deadline = loop.time() + settings.timeout_s if until is None else until
+        backoff = self.backoff()
+        hint = 0
+        while True:
+            stream = self.routes.log(log).streams[0]
+            node = hint or stream.replicas[0]
+            within = min(deadline - loop.time(), settings.attempt_timeout_s)
+            within = max(within, 0.0)
+            try:
+                return await self.ask_node(node, message, payload, within=within)
+            except LogError as error:
+                self.check_open()
+                asks = isinstance(message, GetShardEnd)
+                unknown = is_unknown(error) and not asks
+                if unknown or verdict_of(error) is Verdict.FINAL:
+                    raise
+                if loop.time() >= deadline:
+                    msg = f"stream {stream.stream} did not answer in time: {error}"
+                    raise DeadlineError(msg) from error
+                hint = error.leader if isinstance(error, NotLeaderError) else 0
+                if not hint:
+                    # Any member may know who leads by now.
+                    at = int(settings.share() * len(stream.replicas))
+                    hint = stream.replicas[at % len(stream.replicas)]
+            await asyncio.sleep(backoff.pause(settings.share()))
+
+    async def told(self, log: bytes) -> None:
+        """Wait until the repository knows of a shard where it ends now.
+
+        Raises:
+            DeadlineError: it did not hear of it in time.
+        """
+        if self.routes.log(log).kind is not LogKind.SHARD:
+            return
+        loop, settings = asyncio.get_running_loop(), self.settings
+        deadline = loop.time() + settings.timeout_s
+        backoff = self.backoff()
+        end = (await self.shard_end(log)).next
+        while True:
+            await self._any_metadata(GetMetadata(linearizable=True))
+            if self._said.get(log, 1) >= end:
+                return
+            if loop.time() >= deadline:
+                name = self.routes.log(log).name
+                msg = f"the metadata does not say yet that {name!r} ends at {end}"
+                raise DeadlineError(msg)
+            await asyncio.sleep(backoff.pause(settings.share()))
+
+    async def told_all(self) -> Routes:
+        """Wait until the repository knows of all shards where they end now."""
+        for info in self.routes.metadata.logs:
+            await self.told(info.log)
+        return self.routes
+
+    def reached(self, log: bytes, end: int) -> None:
+        """Note that a shard ends there at least."""
+        known = self._routes
+        if known is None or end <= self._ends.get(log, 0):
+            return
+        self._ends[log] = end
+        if end - 1 > known.log(log).high_watermark:
+            self._routes = Routes(self._overlaid(known.metadata))
+
+    def _overlaid(self, metadata: Metadata) -> Metadata:
+        """Return metadata in which no shard ends before where it is known to end."""
+        ends = self._ends
+        if not ends:
+            return metadata
+        logs = tuple(
+            _ending(info, ends[info.log]) if info.log in ends else info
+            for info in metadata.logs
+        )
+        return msgspec.structs.replace(metadata, logs=logs)
 
     async def log_end(self, log: bytes) -> LogEnd:
         """Return where a log ends now or later, and its tables if they have changed.
@@ -182,8 +307,9 @@ class Cluster:
             NotFoundError: it was deleted.
         """
         routes = self.routes
-        if not routes.features & Feature.LOG_ENDS:
-            routes = await self.linearize()
+        shard = routes.log(log).kind is LogKind.SHARD
+        if shard or not routes.features & Feature.LOG_ENDS:
+            routes = await self.linearize(log)
             return LogEnd(routes.index, routes.log(log).high_watermark)
         request = GetLogEnd(log, routes.index)
 
@@ -281,6 +407,12 @@ class Cluster:
 
     def _accept(self, answer: Message) -> Routes:
         answer = _metadata(answer)
+        self._said |= {
+            info.log: max(info.high_watermark + 1, self._said.get(info.log, 1))
+            for info in answer.logs
+            if info.kind is LogKind.SHARD
+        }
+        answer = self._overlaid(answer)
         known = self._routes
         if known is not None and answer.cluster != known.metadata.cluster:
             raise RemoteProtocolError(
@@ -382,6 +514,13 @@ class Cluster:
     def streams_of(self, log: bytes) -> Iterable[int]:
         """Return the streams of a log."""
         return (info.stream for info in self.routes.log(log).streams)
+
+
+def _ending(info: LogInfo, end: int) -> LogInfo:
+    if info.kind is not LogKind.SHARD or end - 1 <= info.high_watermark:
+        return info
+    stream = msgspec.structs.replace(info.streams[0], committed=end)
+    return msgspec.structs.replace(info, streams=(stream,), high_watermark=end - 1)
 
 
 def _metadata(answer: Message) -> Metadata:

@@ -56,7 +56,7 @@ class MergeSource(Protocol):
     async def refresh(self) -> Routes:
         """Ask for the metadata now and return the newest that is known."""
 
-    async def linearize(self) -> Routes:
+    async def linearize(self, log: bytes | None = None) -> Routes:
         """Return the metadata as it is now or later, never as it was before."""
 
 

@@ -281,7 +281,8 @@ class AsyncClusterDdl:
 
     async def __aenter__(self) -> ClusterTableChanges:
         """Begin with no changes, of what there is now."""
-        routes = await self._calls.newest()
+        await self._calls.newest()
+        routes = await self._calls.cluster.told_all()
         entropy = self._calls.cluster.settings.entropy
         self._changes = ClusterTableChanges(routes, entropy)
         return self._changes

@@ -61,6 +61,7 @@ from braidlog.wire.commands import Command
 from braidlog.wire.connection import Lane
 from braidlog.wire.messages import (
     Feature,
+    LogKind,
     Message,
     Recorded,
     Report,
@@ -92,6 +93,7 @@ _UNTOLD = (
     commands.DeleteCursor,
     commands.GetCursors,
     commands.ChangeFaults,
+    commands.NoteShards,
 )
 """What happens all the time, and what concerns one client alone."""
 
@@ -394,6 +396,8 @@ class Leadership:
             return command
         if not 1 <= command.streams <= STREAMS_OF_LOG_MAX:
             return command
+        if command.kind is LogKind.SHARD:
+            self._require(state, Feature.SHARDS, "shards")
         # Places are looked for before the command is judged with all its fields.
         require_shape(command.replication, command.min_replicas, command.options)
         require_nodes(
@@ -523,6 +527,7 @@ class Leadership:
             for stream in state.streams.values()
             for node in (*stream.replicas, *stream.learners)
         }
+        used.update(node for each in state.shards.values() for node in each.voters)
         used.update(node for table in state.tables.values() for node in table.hosts)
         for node in sorted(self._full & draining - used):
             text = f"node {node} is drained: it holds no replicas any more"

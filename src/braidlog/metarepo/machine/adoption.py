@@ -33,7 +33,7 @@ from braidlog.metarepo.machine.state import (
     decode_state,
 )
 from braidlog.wire.commands import OfferReplicas, StoredReplica
-from braidlog.wire.messages import LogCut, StreamConfig, StreamRun
+from braidlog.wire.messages import LogCut, LogKind, StreamConfig, StreamRun
 from braidlog.wire.results import Done
 
 _encoder: Final = msgspec.msgpack.Encoder()
@@ -110,6 +110,8 @@ def _adopt(
         _adopt_stream(state, index, stream, newest[stream], found, known)
     _settle_others(state, index, before.keys() - members.keys(), newest)
     for log in state.logs.values():
+        if log.kind is LogKind.SHARD:
+            continue
         _commit_tails(state, log, members, before if log.log in known else None)
     lasting = {*state.orphans, *newest} - state.streams.keys() - deleted
     state.orphans = tuple(sorted(lasting))
@@ -129,6 +131,8 @@ def _inherit(
     if known.seed:
         before = decode_state(known.seed)
         state.logs, state.streams = before.logs, before.streams
+        # Their groups go on by themselves: each has its own majority.
+        state.shards = before.shards
         state.stream_next = before.stream_next
         state.calls = {**before.calls, **state.calls}
         state.orphans = before.orphans

@@ -21,10 +21,12 @@ from braidlog.metarepo.machine.state import (
     STREAMS_OF_LOG_MAX,
     CursorState,
     LogState,
+    ShardPlace,
     State,
     StreamState,
 )
 from braidlog.wire.commands import AlterLog, CreateLog, DeleteLog, Trim
+from braidlog.wire.messages import LogKind
 from braidlog.wire.results import Created, Done, Trimmed
 from braidlog.wire.tables import PIN_PREFIX
 
@@ -54,7 +56,7 @@ def create(state: State, index: int, command: CreateLog) -> Created:
         raise InvalidArgumentError(msg)
     _require_name(state, command.name)
     require_shape(command.replication, command.min_replicas, command.options)
-    _require_room(state, command.streams)
+    _require_room(state, command.streams, command.kind)
     placement = command.placement or place(
         state,
         state.nodes,
@@ -66,6 +68,9 @@ def create(state: State, index: int, command: CreateLog) -> Created:
     begin = state.stream_next
     numbers = tuple(range(begin, begin + command.streams))
     for number, replicas in zip(numbers, placement, strict=True):
+        if command.kind is LogKind.SHARD:
+            state.shards[number] = ShardPlace(number, command.log, replicas)
+            continue
         state.streams[number] = StreamState(
             number, command.log, replicas, holders=replicas, changed=index
         )
@@ -77,6 +82,7 @@ def create(state: State, index: int, command: CreateLog) -> Created:
         options=command.options,
         created=command.created,
         streams=numbers,
+        kind=command.kind,
     )
     state.stream_next += command.streams
     state.revision = index
@@ -84,8 +90,9 @@ def create(state: State, index: int, command: CreateLog) -> Created:
 
 
 def _same(log: LogState, command: CreateLog) -> bool:
-    known = log.name, len(log.streams), log.replication, log.min_replicas, log.options
-    return known == (
+    shape = len(log.streams), log.replication, log.min_replicas
+    return (log.kind, log.name, *shape, log.options) == (
+        command.kind,
         command.name,
         command.streams,
         command.replication,
@@ -121,17 +128,20 @@ def require_shape(replication: int, fewest: int, options: bytes) -> None:
         raise TooLargeError(msg, size=len(options), limit=OPTIONS_BYTES_MAX)
 
 
-def _require_room(state: State, streams: int) -> None:
+def _require_room(state: State, streams: int, kind: LogKind) -> None:
+    if kind is LogKind.SHARD and streams != 1:
+        raise InvalidArgumentError(f"a shard has one stream, got {streams}")
     if not 1 <= streams <= STREAMS_OF_LOG_MAX:
         msg = f"a log has 1 to {STREAMS_OF_LOG_MAX} streams, got {streams}"
         raise InvalidArgumentError(msg)
-    if len(state.logs) >= LOGS_MAX or len(state.streams) + streams > STREAMS_MAX:
+    there = len(state.streams) + len(state.shards)
+    if len(state.logs) >= LOGS_MAX or there + streams > STREAMS_MAX:
         msg = (
-            f"the cluster has {len(state.logs)} logs with {len(state.streams)} "
+            f"the cluster has {len(state.logs)} logs with {there} "
             f"streams: it holds at most {LOGS_MAX} logs and {STREAMS_MAX} "
             "streams"
         )
-        raise TooLargeError(msg, size=len(state.streams), limit=STREAMS_MAX)
+        raise TooLargeError(msg, size=there, limit=STREAMS_MAX)
 
 
 def _require_placement(
@@ -157,6 +167,11 @@ def alter(state: State, index: int, command: AlterLog) -> Done:
         msg = f"another program changed the options of log {log.name!r} in the meantime"
         raise FencedError(msg)
     replication = _given(command.replication, log.replication)
+    if log.kind is LogKind.SHARD and replication != log.replication:
+        raise InvalidArgumentError(
+            f"log {log.name!r} is a shard, whose members do not change yet: it keeps "
+            f"replication = {log.replication}"
+        )
     fewest = _given(command.min_replicas, log.min_replicas)
     options = log.options if command.options is None else command.options
     require_shape(replication, fewest, options)
@@ -166,7 +181,8 @@ def alter(state: State, index: int, command: AlterLog) -> Done:
     if options != log.options:
         # What primaries said of retention was worked out with the old ones.
         for number in log.streams:
-            state.streams[number].keep, state.streams[number].sizes = 0, ()
+            if (stream := state.streams.get(number)) is not None:
+                stream.keep, stream.sizes = 0, ()
     log.replication, log.min_replicas, log.options = replication, fewest, options
     _tell(state, log, index)
     return Done()
@@ -179,8 +195,9 @@ def _given(value: int | None, known: int) -> int:
 def _tell(state: State, log: LogState, index: int) -> None:
     """Note that the replicas of a log have something to learn."""
     state.revision = index
-    for stream in log.streams:
-        state.streams[stream].changed = index
+    for number in log.streams:
+        if (stream := state.streams.get(number)) is not None:
+            stream.changed = index
 
 
 def delete(state: State, index: int, command: DeleteLog) -> Done:
@@ -194,7 +211,8 @@ def delete(state: State, index: int, command: DeleteLog) -> Done:
         )
         raise InvalidArgumentError(msg)
     for stream in log.streams:
-        del state.streams[stream]
+        if state.streams.pop(stream, None) is None:
+            del state.shards[stream]
     del state.logs[log.log]
     state.revision = index
     return Done()

@@ -12,6 +12,7 @@ from braidlog.errors import (
 )
 from braidlog.faultlog.configuration import MEMBERS_MAX
 from braidlog.metarepo.machine import faults
+from braidlog.metarepo.machine.shards import shards_of
 from braidlog.metarepo.machine.state import NAME_BYTES_MAX, NODES_MAX, NodeState, State
 from braidlog.wire.commands import DrainNode, RegisterNode, RemoveNode, SetVoter
 from braidlog.wire.results import Done
@@ -136,6 +137,11 @@ def remove(state: State, index: int, command: RemoveNode) -> Done:
         raise InvalidArgumentError(
             f"node {node} still has replicas of {len(used)} streams (stream "
             f"{used[0]} for example): drain it first with `braidlog node drain`"
+        )
+    if mine := shards_of(state, node):
+        raise InvalidArgumentError(
+            f"node {node} is a member of {len(mine)} shards (stream {mine[0].stream} "
+            "for example), whose members do not change yet: delete their logs first"
         )
     kept = [each for each in state.tables.values() if node in each.hosts]
     if kept:

@@ -18,6 +18,7 @@ from __future__ import annotations
 from braidlog.errors import InvalidArgumentError, NotReadyError
 from braidlog.metarepo.machine import tables
 from braidlog.metarepo.machine.nodes import require_node
+from braidlog.metarepo.machine.shards import shards_of
 from braidlog.metarepo.machine.state import State
 from braidlog.wire.commands import AdmitNode, ReadmitNode
 from braidlog.wire.results import Done
@@ -42,6 +43,13 @@ def readmit(state: State, index: int, command: ReadmitNode) -> Done:
         raise InvalidArgumentError(
             f"only node {node.node} holds all records of {len(alone)} streams "
             f"(stream {alone[0]} for example): delete their logs first"
+        )
+    if mine := shards_of(state, node.node):
+        # Without what it promised, it could vote for a leader that lacks records.
+        raise InvalidArgumentError(
+            f"node {node.node} is a member of {len(mine)} shards (stream "
+            f"{mine[0].stream} for example), whose members do not change yet: delete "
+            "their logs first"
         )
     sole = [
         table.name

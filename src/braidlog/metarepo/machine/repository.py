@@ -26,6 +26,7 @@ from braidlog.metarepo.machine import (
     nodes,
     readmission,
     retention,
+    shards,
     streams,
     tables,
     views,
@@ -72,6 +73,7 @@ _APPLY: Final[dict[type, Callable[[State, int, Any], Result]]] = {
     commands.ChangeTables: tables.change,
     commands.PlaceHosts: tables.place_hosts,
     commands.SettleHost: tables.settle_host,
+    commands.NoteShards: shards.note,
 }
 
 

@@ -14,7 +14,7 @@ import msgspec
 
 from braidlog.errors import CorruptionError
 from braidlog.wire.commands import OfferReplicas
-from braidlog.wire.messages import LogCut, StreamStatus
+from braidlog.wire.messages import LogCut, LogKind, StreamStatus
 from braidlog.wire.tables import TableInfo
 
 NODES_MAX: Final = 256
@@ -91,6 +91,19 @@ class StreamState(msgspec.Struct, array_like=True):
     """(GLSN, bytes from there on), as the primary said last."""
 
 
+class ShardPlace(msgspec.Struct, array_like=True):
+    """Where a shard is, and what its leader said of it last."""
+
+    stream: int
+    """Its number among the streams of all logs."""
+    log: bytes
+    voters: tuple[int, ...]
+    leader: int = 0
+    """0: nobody has said yet that he leads."""
+    term: int = 0
+    """Term of that leader."""
+
+
 class CursorState(msgspec.Struct, array_like=True):
     """A reader's stored position."""
 
@@ -115,6 +128,7 @@ class LogState(msgspec.Struct, array_like=True):
     trim: int = 1
     history: list[LogCut] = msgspec.field(default_factory=list)
     cursors: dict[str, CursorState] = msgspec.field(default_factory=dict)
+    kind: LogKind = LogKind.STREAMS
 
 
 class FaultState(msgspec.Struct, array_like=True):
@@ -166,6 +180,8 @@ class State(msgspec.Struct, array_like=True):
     """Streams that a rescue found only in part: they stay where they are."""
     tables: dict[bytes, TableInfo] = msgspec.field(default_factory=dict)
     """Replaced as a whole, never changed in place."""
+    shards: dict[int, ShardPlace] = msgspec.field(default_factory=dict)
+    """By the number of the stream; those are not in `streams`: no cut has them."""
 
 
 _encoder: Final = msgspec.msgpack.Encoder()

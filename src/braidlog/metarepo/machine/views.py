@@ -7,9 +7,21 @@ from dataclasses import dataclass
 from functools import reduce
 from operator import and_
 
-from braidlog.metarepo.machine.state import LogState, State, StreamState
+from braidlog.metarepo.machine.state import (
+    LogState,
+    ShardPlace,
+    State,
+    StreamState,
+)
 from braidlog.metarepo.machine.streams import require_stream
-from braidlog.wire.messages import LogInfo, NodeInfo, StreamConfig, StreamInfo
+from braidlog.wire.messages import (
+    LogInfo,
+    LogKind,
+    NodeInfo,
+    StreamConfig,
+    StreamInfo,
+    StreamStatus,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +115,7 @@ def _log(state: State, log: LogState, judge: Judge) -> LogInfo:
     return LogInfo(
         log=log.log,
         name=log.name,
-        streams=tuple(_stream(state.streams[number], judge) for number in log.streams),
+        streams=_streams(state, log, judge),
         version=log.version,
         high_watermark=log.high_watermark,
         trim=log.trim,
@@ -111,6 +123,26 @@ def _log(state: State, log: LogState, judge: Judge) -> LogInfo:
         min_replicas=log.min_replicas,
         options=log.options,
         created=log.created,
+        kind=log.kind,
+    )
+
+
+def _streams(state: State, log: LogState, judge: Judge) -> tuple[StreamInfo, ...]:
+    if log.kind is LogKind.SHARD:
+        return tuple(_shard(state.shards[each], log) for each in log.streams)
+    return tuple(_stream(state.streams[each], judge) for each in log.streams)
+
+
+def _shard(shard: ShardPlace, log: LogState) -> StreamInfo:
+    """Return a shard as a stream: its leader is the primary, its term the epoch."""
+    first = shard.leader or shard.voters[0]
+    return StreamInfo(
+        stream=shard.stream,
+        epoch=shard.term,
+        status=StreamStatus.RUNNING,
+        replicas=(first, *(each for each in shard.voters if each != first)),
+        learners=(),
+        committed=log.high_watermark + 1,
     )
 
 

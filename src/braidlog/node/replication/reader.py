@@ -8,16 +8,15 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
 from braidlog.errors import LogError, NotReadyError
-from braidlog.logstream.replica import Replica
 from braidlog.node.metrics.latency import Histogram
 from braidlog.node.share import share_of_one
 from braidlog.serving.sessions import Request, Session, told
-from braidlog.wire.messages import Read
+from braidlog.wire.messages import Read, Records
 
 READERS_MAX: Final = 100_000
 """Reads that wait, of all streams and connections."""
@@ -31,6 +30,37 @@ READS_AT_ONCE_MAX: Final = 8
 disk, and a node that says nothing meanwhile is taken for dead."""
 WAIT_MAX_S: Final = 60.0
 """No read waits longer, whatever it asks for."""
+
+
+class Watched(Protocol):
+    """What a lane asks before it says that more can be read."""
+
+    watched: bool
+
+
+class Readable(Protocol):
+    """What is read of a replica, of a stream or of a shard."""
+
+    @property
+    def core(self) -> Watched:
+        """Return what says whether somebody waits."""
+
+    @property
+    def committed(self) -> int:
+        """Return the first LLSN that is not committed here."""
+
+    @property
+    def high_watermark(self) -> int:
+        """Return the GLSN up to which nothing of the stream is missing here."""
+
+    @property
+    def stopped(self) -> bool:
+        """Tell whether it serves no reads."""
+
+    def read(
+        self, message: Read, *, expired: bool
+    ) -> tuple[Records, tuple[bytes | memoryview, ...]] | None:
+        """Return committed batches; None: there is nothing yet, and time to wait."""
 
 
 @dataclass(slots=True)
@@ -61,7 +91,7 @@ class ReadCounters:
 class StreamReaders:
     """The reads of one replica that wait."""
 
-    replica: Replica
+    replica: Readable
     touch: Callable[[], None]
     """Has the replica looked at: a read may have found damage."""
     waiting: dict[int, Reader] = field(default_factory=dict)

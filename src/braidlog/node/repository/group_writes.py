@@ -29,9 +29,10 @@ class WriteLog(Protocol):
 class GroupWrites:
     """Stores in order; says what is durable."""
 
-    def __init__(self, log: WriteLog) -> None:
-        """Store in `log`."""
+    def __init__(self, log: WriteLog, whose: str = "the metadata repository") -> None:
+        """Store in `log`; ``whose`` it is the operator is told."""
         self._log = log
+        self._whose = whose
         self._waiting: deque[Write] = deque()
         self.stored: deque[tuple[int, int]] = deque()
         """Tickets and numbers of the writes that are not durable yet."""
@@ -56,7 +57,7 @@ class GroupWrites:
                 return
             except LogError as error:
                 fail(
-                    f"write {write.number} of the metadata repository's log cannot be "
+                    f"write {write.number} of the log of {self._whose} cannot be "
                     f"stored: {error}"
                 )
             self._waiting.popleft()
@@ -72,5 +73,5 @@ class GroupWrites:
 
     def _complain(self, error: UnavailableError) -> None:
         if not self.lacks_room:
-            _log.error("the metadata repository waits for disk space: %s", error)
+            _log.error("%s waits for disk space: %s", self._whose, error)
         self.lacks_room = True

@@ -42,14 +42,14 @@ _READ_BYTES: Final = 4 << 20
 class GroupLog:
     """What a Raft group stores on this node; also the `LogReader` of its log."""
 
-    def __init__(self, node: NodeStore, group: int) -> None:
-        """Use the logs that `create` made.
+    def __init__(self, node: NodeStore, group: int, prefix: str = GROUP_PREFIX) -> None:
+        """Use the logs that `create` made; ``prefix`` says what the group is for.
 
         Raises:
             NotFoundError: the node has nothing of the group.
             CorruptionError: base and entries do not fit together.
         """
-        name = f"{GROUP_PREFIX}{group}"
+        name = f"{prefix}{group}"
         options = node.options(name)
         if not options:
             raise NotFoundError(f"this node has no log of Raft group {group}")
@@ -57,7 +57,7 @@ class GroupLog:
         # A batch has to fit into a quarter of a segment, with what belongs to it.
         self._batch_bytes = min(_BATCH_BYTES, node.stats()["segment_bytes"] // 8)
         self._log = node.open(name)
-        self._hard = node.open(hard_name(group))
+        self._hard = node.open(f"{name}.hard")
         base = codec.decode_base(options)
         self._base_index = base.index
         low, _, following = self._numbers()
@@ -69,7 +69,13 @@ class GroupLog:
         self._fold(base.index)
 
     @classmethod
-    def create(cls, node: NodeStore, group: int, base: Base | None = None) -> GroupLog:
+    def create(
+        cls,
+        node: NodeStore,
+        group: int,
+        base: Base | None = None,
+        prefix: str = GROUP_PREFIX,
+    ) -> GroupLog:
         """Create the group's logs with this base, which has the first membership.
 
         Durable on return. What a crash left of an earlier call is used.
@@ -77,18 +83,19 @@ class GroupLog:
         Raises:
             AlreadyExistsError: the node has the group.
         """
-        name, base = f"{GROUP_PREFIX}{group}", base or Base()
+        name, base = f"{prefix}{group}", base or Base()
+        hard = f"{name}.hard"
         if node.options(name):
             msg = f"this node has a log of Raft group {group} already"
             raise AlreadyExistsError(msg)
-        for created in (hard_name(group), name):
+        for created in (hard, name):
             if node.options(created) is None:
                 node.create(created)
-        node.open(hard_name(group)).alter(codec.encode(HardState(base.term)))
+        node.open(hard).alter(codec.encode(HardState(base.term)))
         # Without options the group is not there yet, and this gives them.
         node.open(name).restart(0, base.index + 1, codec.encode(base))
         node.sync()
-        return cls(node, group)
+        return cls(node, group, prefix)
 
     @property
     def stored_as(self) -> int:

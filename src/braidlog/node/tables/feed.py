@@ -111,7 +111,7 @@ class Feed:
         """Return what is known: news comes by itself."""
         return self._view.routes
 
-    async def linearize(self) -> Routes:
+    async def linearize(self, log: bytes | None = None) -> Routes:
         """Return the metadata as it is now or later."""
         return await self._view.confirm()
 

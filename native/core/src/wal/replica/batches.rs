@@ -13,7 +13,7 @@ use crate::wal::format::change::{Change, Restart};
 use crate::wal::format::frame::{FrameHeader, Kind, frame_len};
 use crate::wal::format::number::fits;
 use crate::wal::format::order::ORDER_FRAME;
-use crate::wal::format::producer::{Admission, ProducerId};
+use crate::wal::format::producer::{Admission, ProducerId, Producers};
 use crate::wal::format::stream::Stream;
 use crate::wal::placing::appender::{Appender, Sequenced};
 use crate::wal::placing::bound::{CATALOG_RESERVE, RESERVE_SEGMENTS};
@@ -83,6 +83,27 @@ impl<'a> Verified<'a> {
         self.nulls
     }
 
+    /// Decide on this batch where `next` is the next LLSN. Of what may have been appended before (`again`) a
+    /// producer that may have been forgotten is refused with [`Error::UnknownProducer`].
+    pub fn admit(&self, windows: &Producers, next: u64, again: bool) -> Result<Admission> {
+        check_range(self, next)?;
+        match self.producer {
+            Some((ProducerId { id, .. }, _)) if again && windows.may_have_forgotten(id) => {
+                // It may have been stored before its producer was forgotten. Storing it again could duplicate it.
+                Err(Error::UnknownProducer { id })
+            }
+            Some((id, sequence)) => windows.admit(id, sequence, self.count.into()),
+            None => Ok(Admission::New),
+        }
+    }
+
+    /// Remember that it was placed at `llsn`, where all before `committed` is.
+    pub fn note(&self, windows: &mut Producers, llsn: u64, committed: u64) {
+        if let Some((id, sequence)) = self.producer {
+            windows.note(id, sequence, llsn, self.count.into(), committed);
+        }
+    }
+
     fn change(&self) -> Change {
         Change::Batch {
             count: self.count,
@@ -135,6 +156,17 @@ impl Appender {
     }
 }
 
+/// Refuse a batch whose positions or sequences no log can have.
+fn check_range(batch: &Verified<'_>, next: u64) -> Result<()> {
+    let count = u64::from(batch.count);
+    let in_range = batch.producer.is_none_or(|(_, first)| fits(first, count));
+    if fits(next, count) && in_range {
+        return Ok(());
+    }
+    let reason = "positions or producer sequences would pass 2**62";
+    Err(Error::InvalidArgument(reason.into()))
+}
+
 /// Where each batch goes; refuses all of them if one cannot go there.
 fn plan(
     stream: &Stream,
@@ -160,22 +192,13 @@ fn plan(
     let mut noted = (!placed && batches.len() > 1).then(|| stream.producers.clone());
     let mut plan = Vec::with_capacity(batches.len());
     for batch in batches {
-        let count = u64::from(batch.count);
-        let in_range = batch.producer.is_none_or(|(_, first)| fits(first, count));
-        if !fits(next, count) || !in_range {
-            let reason = "positions or producer sequences would pass 2**62";
-            return Err(Error::InvalidArgument(reason.into()));
-        }
         let windows = noted.as_ref().unwrap_or(&stream.producers);
-        let admission = match batch.producer.filter(|_| !placed) {
-            Some((ProducerId { id, .. }, _))
-                if at == Placement::Again && windows.may_have_forgotten(id) =>
-            {
-                // It may have been stored before its producer was forgotten. Storing it again could duplicate it.
-                return Err(Error::UnknownProducer { id });
-            }
-            Some((id, sequence)) => windows.admit(id, sequence, count)?,
-            None => Admission::New,
+        let count = u64::from(batch.count);
+        let admission = if placed {
+            check_range(batch, next)?;
+            Admission::New
+        } else {
+            batch.admit(windows, next, at == Placement::Again)?
         };
         let (llsn, new) = match admission {
             Admission::New => (next, true),
@@ -187,8 +210,8 @@ fn plan(
             new,
         });
         if new {
-            if let (Some(windows), Some((id, sequence))) = (&mut noted, batch.producer) {
-                windows.note(id, sequence, llsn, count, stream.settled());
+            if let Some(windows) = &mut noted {
+                batch.note(windows, llsn, stream.settled());
             }
             next += count;
         }

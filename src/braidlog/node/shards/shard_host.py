@@ -1,0 +1,181 @@
+"""One shard on a node: its member, its log on the disk, who reads and waits."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+from braidlog.errors import LogError
+from braidlog.node.replication.reader import Readers, StreamReaders
+from braidlog.node.repository.group_writes import GroupWrites
+from braidlog.node.repository.raft_log import GroupLog
+from braidlog.node.shards.shard_reading import ShardReplica
+from braidlog.raft import Base, Membership, RaftConfig
+from braidlog.serving.sessions import Request, Session
+from braidlog.shard import ShardMember, ShardSettings
+from braidlog.shard.member import Ended, Granted, Placed
+from braidlog.store.node_store import SHARD_PREFIX, NodeStore
+from braidlog.wire.messages import Acquired, Appended, ShardEnd
+from braidlog.wire.server import AppendRow
+
+ELECTION_TICKS: Final = 10
+HEARTBEAT_TICKS: Final = 2
+CACHE_BYTES: Final = 4 << 20
+"""Entries of one shard that are kept in memory."""
+QUIET_TICKS: Final = 20
+"""Ticks in which nothing is under way before a group goes quiet."""
+
+
+class Place(NamedTuple):
+    """Where a shard is, as the metadata repository says."""
+
+    stream: int
+    log: bytes
+    name: str
+    voters: tuple[int, ...]
+    trim: int
+    """The first position that is to be kept."""
+
+
+class Plain(NamedTuple):
+    """A request that is no `Append`: its answer is a message of its own."""
+
+    request: Request
+
+
+def create(store: NodeStore, place: Place) -> None:
+    """Create the log of a group with its first members; durable on return."""
+    base = Base(membership=Membership(voters=tuple(sorted(place.voters))))
+    GroupLog.create(store, place.stream, base, SHARD_PREFIX)
+
+
+class ShardHost:
+    """Drives a `ShardMember`: writes what it writes, answers what it answers."""
+
+    def __init__(
+        self,
+        stream: int,
+        store: NodeStore,
+        node: int,
+        *,
+        incarnation: int,
+        chance: random.Random,
+        tick_s: float,
+        now: float,
+        touch: Callable[[], None],
+    ) -> None:
+        """Start from what the disk holds.
+
+        Raises:
+            CorruptionError, RaftInvariantError: what is stored cannot be.
+        """
+        self.stream = stream
+        self.place: Place | None = None
+        """What the repository said last; None: nothing since the start."""
+        self.log = GroupLog(store, stream, SHARD_PREFIX)
+        self.writes = GroupWrites(self.log, f"shard {stream}")
+        raft = RaftConfig(
+            id=node,
+            incarnation=incarnation,
+            jitter=lambda: chance.randint(0, ELECTION_TICKS),
+            election_ticks=ELECTION_TICKS,
+            heartbeat_ticks=HEARTBEAT_TICKS,
+            commit_lag=256,
+            cache_bytes_max=CACHE_BYTES,
+        )
+        settings = ShardSettings(tick=tick_s)
+        self.member = ShardMember(settings, raft, self.log.load(), self.log, now)
+        self.replica = ShardReplica(stream, self.member, self.log)
+        self.readers = StreamReaders(self.replica, touch)
+        self.noted = 0, 0
+        """Term and next position that the repository was told last."""
+        self.noting = False
+        self.asked = False
+        """Whether somebody has asked where the log ends."""
+        self._calm = 0
+        self.quiet = False
+        """Whether nobody says anything until something happens."""
+
+    # --- time
+
+    def tick(self, now: float) -> bool:
+        """Let time pass; tell whether the others should be told to rest."""
+        if self.quiet:
+            self.member.rest(now)
+            return False
+        leads = self.member.leads
+        self._calm = self._calm + 1 if leads and self.member.quiet else 0
+        self.member.tick(now)
+        if self._calm < QUIET_TICKS:
+            return False
+        self.quiet = True
+        return True
+
+    def wake(self) -> None:
+        """Let time count again."""
+        self.quiet, self._calm = False, 0
+
+    def rests_with(self, term: int, commit: int) -> None:
+        """Rest, if this member has all that its leader has."""
+        core = self.member.raft.core
+        same = core.term == term and core.log.commit == core.log.last == commit
+        if same and core.leader not in (0, core.id) and not core.suspected:
+            self.quiet = not self.member.waiting
+
+    def silence(self) -> bytes:
+        """Return what a leader says when it goes quiet."""
+        core = self.member.raft.core
+        return encode_quiet(core.term, core.log.commit)
+
+    # --- effects
+
+    def answer(self, answers: Sequence[tuple[object, object]]) -> None:
+        """Answer requests: appends of one connection all at once."""
+        placed: dict[Session, list[AppendRow]] = {}
+        for asked, answer in answers:
+            if isinstance(asked, Plain):
+                _answer(asked.request, answer)
+                continue
+            assert isinstance(asked, Request)  # noqa: S101, RUF100
+            if isinstance(answer, Placed):
+                at = answer.position
+                row = (asked.number, at, at, answer.count, answer.index)
+                placed.setdefault(asked.session, []).append(row)
+            elif isinstance(answer, LogError):
+                asked.fail(answer)
+        for session, rows in placed.items():
+            session.answer_appends(rows)
+
+    def drop(self, readers: Readers, error: LogError) -> None:
+        """End everything and delete the log."""
+        readers.drop(self.readers, error)
+        self.log.delete()
+
+
+def _answer(request: Request, answer: object) -> None:
+    match answer:
+        case LogError():
+            request.fail(answer)
+        case Placed(position, count, index):
+            request.answer(Appended(position, position, count, index))
+        case Granted(epoch, following):
+            request.answer(Acquired(epoch, following))
+        case Ended(first, following, epoch, owner):
+            request.answer(ShardEnd(first, following, epoch, owner))
+
+
+_QUIET: Final = b"quiet"
+
+
+def encode_quiet(term: int, commit: int) -> bytes:
+    """Return the payload with which a leader goes quiet."""
+    return _QUIET + term.to_bytes(8, "little") + commit.to_bytes(8, "little")
+
+
+def decode_quiet(data: bytes) -> tuple[int, int] | None:
+    """Return term and commit index of such a payload; None if it is another."""
+    if len(data) != len(_QUIET) + 16 or not data.startswith(_QUIET):
+        return None
+    body = data[len(_QUIET) :]
+    return int.from_bytes(body[:8], "little"), int.from_bytes(body[8:], "little")

@@ -1,0 +1,114 @@
+"""Reads the records of a shard: batches out of the entries of its group.
+
+*Invariants.* Only what is applied here is read, so a majority has it. A position that
+was truncated says so, and is never just empty.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from braidlog.errors import TrimmedError
+from braidlog.node.repository.raft_log import GroupLog
+from braidlog.raft import EntryKind
+from braidlog.shard.entries import HEAD_BYTES, place_of
+from braidlog.shard.member import ShardMember
+from braidlog.wire.messages import Read, Records, Run
+
+_SCAN_BYTES: Final = 1 << 20
+"""Entries that are looked at together for where a position begins."""
+
+
+@dataclass(slots=True)
+class _Core:
+    """What readers of any stream may set."""
+
+    watched: bool = False
+
+
+class ShardReplica:
+    """A shard as those see it who read; see `braidlog.node.replication.reader`."""
+
+    stopped = False
+
+    def __init__(self, stream: int, member: ShardMember, log: GroupLog) -> None:
+        """Read what a member has applied."""
+        self.core = _Core()
+        self._stream = stream
+        self._member = member
+        self._log = log
+
+    @property
+    def committed(self) -> int:
+        """Return the first position that is not committed here."""
+        return self._member.state.next
+
+    @property
+    def high_watermark(self) -> int:
+        """Return the last position that is committed here."""
+        return self._member.state.next - 1
+
+    def read(
+        self, message: Read, *, expired: bool
+    ) -> tuple[Records, tuple[bytes, ...]] | None:
+        """Return committed batches; None: there is nothing yet, and time to wait.
+
+        Raises:
+            TrimmedError: the position was truncated.
+            CorruptionError: the first entry is damaged.
+        """
+        state = self._member.state
+        begin, end = max(message.begin, 1), state.next
+        if begin < state.first:
+            msg = f"the log was trimmed: it begins at position {state.first}"
+            raise TrimmedError(msg, first=state.first)
+        if begin >= end:
+            return self._answer((), (), begin) if expired else None
+        llsns, batches = self._batches(begin, max(message.bytes_max, 1))
+        return self._answer(llsns, batches, begin)
+
+    def _batches(
+        self, begin: int, bytes_max: int
+    ) -> tuple[tuple[int, ...], tuple[bytes, ...]]:
+        log = self._member.raft.core.log
+        index = max(self._member.places.floor(begin), log.base.index + 1)
+        llsns: list[int] = []
+        batches: list[bytes] = []
+        size = 0
+        while index <= log.applied:
+            wanted = max(1, min(bytes_max - size, _SCAN_BYTES))
+            for entry in self._log.read(index, log.applied + 1, wanted):
+                index = entry.index + 1
+                if entry.kind is not EntryKind.DATA:
+                    continue
+                place = place_of(entry.data)
+                if place is None or sum(place) <= begin:
+                    continue
+                length = len(entry.data) - HEAD_BYTES
+                if batches and size + length > bytes_max:
+                    return tuple(llsns), tuple(batches)
+                llsns.append(place[0])
+                batches.append(entry.data[HEAD_BYTES:])
+                size += length
+            if size >= bytes_max:
+                break
+        return tuple(llsns), tuple(batches)
+
+    def _answer(
+        self, llsns: tuple[int, ...], batches: tuple[bytes, ...], begin: int
+    ) -> tuple[Records, tuple[bytes, ...]]:
+        end = begin
+        if batches:
+            end = llsns[-1] + _count(batches[-1])
+        # In a shard both numbers of a record are its position.
+        runs = (Run(llsns[0], llsns[0], end - llsns[0]),) if batches else ()
+        complete = end - 1 if batches else self.high_watermark
+        first = self._member.state.first
+        sizes = tuple(map(len, batches))
+        answer = Records(self._stream, runs, llsns, sizes, complete, first, end)
+        return answer, batches
+
+
+def _count(batch: bytes) -> int:
+    return int.from_bytes(batch[8:12], "little")

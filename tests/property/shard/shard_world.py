@@ -1,0 +1,214 @@
+"""A group of shard members in one process: messages are lost, disks forget, time jumps.
+
+Everything follows from a seed. The disk of a member keeps what was synced, and a crash
+loses a random part of the rest.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from braidlog import _native
+from braidlog.errors import LogError
+from braidlog.raft import Base, Entry, HardState, Membership, RaftConfig, Stored, Write
+from braidlog.shard import ShardMember, ShardSettings
+from braidlog.shard.member import Ended, Granted, Placed
+
+TICK = 0.05
+
+
+@dataclass
+class Disk:
+    """What a member has written, and how much of it is durable."""
+
+    base: Base
+    hard: HardState = field(default_factory=HardState)
+    log: dict[int, Entry] = field(default_factory=dict)
+    unsynced: list[Write] = field(default_factory=list)
+
+    def write(self, write: Write) -> None:
+        self.unsynced.append(write)
+
+    def sync(self) -> int:
+        number = 0
+        for write in self.unsynced:
+            self._take(write)
+            number = write.number
+        self.unsynced = []
+        return number
+
+    def crash(self, kept: int) -> None:
+        for write in self.unsynced[:kept]:
+            self._take(write)
+        self.unsynced = []
+
+    def _take(self, write: Write) -> None:
+        if write.reset:
+            self.log = {}
+        if write.base is not None:
+            self.base = write.base
+            self.log = {i: e for i, e in self.log.items() if i > write.base.index}
+        if write.entries:
+            first = write.entries[0].index
+            self.log = {i: e for i, e in self.log.items() if i < first}
+            self.log |= {entry.index: entry for entry in write.entries}
+        if write.hard_state is not None:
+            self.hard = write.hard_state
+
+    def read(self, begin: int, end: int, bytes_max: int) -> Sequence[Entry]:
+        seen = dict(self.log)
+        for write in self.unsynced:
+            seen |= {entry.index: entry for entry in write.entries}
+        found: list[Entry] = []
+        size = 0
+        for index in range(begin, end):
+            entry = seen[index]
+            if found and size + entry.size > bytes_max:
+                break
+            size += entry.size
+            found.append(entry)
+        return found
+
+    def stored(self) -> Stored:
+        entries = [self.log[index] for index in sorted(self.log)]
+        return Stored(self.base, entries, self.hard)
+
+
+def batch(values: list[bytes], producer: int = 0, sequence: int = 0) -> bytes:
+    """Encode records as a client does."""
+    if not producer:
+        return _native.encode_batch(values, timestamps=1)
+    return _native.encode_batch(
+        values, timestamps=1, producer=(producer, 0), sequence=sequence
+    )
+
+
+class World:
+    """The members, what is on its way between them, and what clients were told."""
+
+    def __init__(self, seed: int, size: int = 3, **settings: object) -> None:
+        self.chance = random.Random(seed)
+        self.now = 0.0
+        self.settings = ShardSettings(tick=TICK, **settings)  # type: ignore[arg-type]
+        base = Base(membership=Membership(voters=tuple(range(1, size + 1))))
+        self.disks = {node: Disk(base) for node in range(1, size + 1)}
+        self.starts = dict.fromkeys(self.disks, 0)
+        self.members: dict[int, ShardMember] = {}
+        self.flying: list[tuple[int, int, bytes]] = []
+        self.cut_off: set[int] = set()
+        self.slow: set[int] = set()
+        self.answers: dict[object, Placed | Granted | Ended | LogError | None] = {}
+        self.requests = 0
+        for node in self.disks:
+            self.start(node)
+
+    def start(self, node: int) -> None:
+        self.starts[node] += 1
+        config = RaftConfig(
+            id=node,
+            incarnation=self.starts[node],
+            jitter=lambda: self.chance.randint(0, 10),
+            commit_lag=64,
+            heartbeat_ticks=2,
+            cache_bytes_max=1 << 12,
+        )
+        disk = self.disks[node]
+        self.members[node] = ShardMember(
+            self.settings, config, disk.stored(), disk, self.now
+        )
+
+    def crash(self, node: int) -> None:
+        self.members.pop(node, None)
+        disk = self.disks[node]
+        disk.crash(self.chance.randint(0, len(disk.unsynced)))
+        self.flying = [each for each in self.flying if node not in each[:2]]
+
+    def request(self) -> int:
+        self.requests += 1
+        return self.requests
+
+    def leader(self) -> ShardMember | None:
+        leads = [each for each in self.members.values() if each.leads]
+        return max(leads, key=lambda each: each.raft.core.term, default=None)
+
+    def flush(self, node: int) -> None:
+        member = self.members[node]
+        while member.stirred:
+            effects = member.effects()
+            if not (effects.writes or effects.messages or effects.answers):
+                break
+            for write in effects.writes:
+                self.disks[node].write(write)
+            for receiver, data in effects.messages:
+                self.flying.append((node, receiver, data))
+            for request, answer in effects.answers:
+                assert request not in self.answers, "answered twice"
+                self.answers[request] = answer
+
+    def sync(self, node: int) -> None:
+        if number := self.disks[node].sync():
+            self.members[node].durable(number)
+
+    def step(self, *, lossy: bool = False) -> None:
+        """Let something happen somewhere."""
+        for node in list(self.members):
+            self.flush(node)
+        kind = self.chance.random()
+        if kind < 0.6 and self.flying:
+            at = self.chance.randrange(len(self.flying))
+            if not lossy:
+                at = 0
+            sender, receiver, data = self.flying.pop(at)
+            lost = {sender, receiver} & self.cut_off
+            lost_by_chance = lossy and self.chance.random() < 0.1
+            if receiver in self.members and not lost and not lost_by_chance:
+                self.members[receiver].step(data)
+        elif kind < 0.9 and self.members:
+            node = self.chance.choice(list(self.members))
+            if node not in self.slow or self.chance.random() < 0.05:
+                self.sync(node)
+        else:
+            self.now += TICK
+            for member in self.members.values():
+                member.tick(self.now)
+
+    def settle(self, steps: int = 3000) -> None:
+        """Let everything arrive, with all members there."""
+        self.cut_off, self.slow = set(), set()
+        for node in self.disks:
+            if node not in self.members:
+                self.start(node)
+        for _ in range(steps):
+            self.step()
+
+    def until(self, done: object, steps: int = 20000) -> None:
+        """Go on until something holds."""
+        for _ in range(steps):
+            if done():  # type: ignore[operator]
+                return
+            self.step()
+        raise AssertionError("it never came")
+
+
+def read_all(member: ShardMember, disk: Disk) -> list[tuple[int, bytes]]:
+    """Return every record that a member has applied and kept, with its position."""
+    from braidlog.shard.entries import HEAD_BYTES, place_of
+
+    core = member.raft.core
+    found: list[tuple[int, bytes]] = []
+    index = core.log.base.index + 1
+    while index <= core.log.applied:
+        for entry in disk.read(index, core.log.applied + 1, 1 << 16):
+            index = entry.index + 1
+            if entry.kind.value != 1 or (place := place_of(entry.data)) is None:
+                continue
+            for record in _native.Batch(entry.data[HEAD_BYTES:]).records(place[0]):
+                assert record.value is not None
+                if record.position >= member.state.first:
+                    found.append((record.position, bytes(record.value)))
+    return found
+
+
+__all__ = ["World", "batch", "read_all", "replace"]
