@@ -100,6 +100,8 @@ class ClusterLog(Blocking[AsyncClusterLog], Indexed):
     trim = blocking_call(AsyncClusterLog.trim)
     set_options = blocking_call(AsyncClusterLog.set_options)
     set_replication = blocking_call(AsyncClusterLog.set_replication)
+    alter = blocking_call(AsyncClusterLog.alter)
+    set_streams = blocking_call(AsyncClusterLog.set_streams)
     archive = blocking_call(AsyncClusterLog.archive)
     set_archive = blocking_call(AsyncClusterLog.set_archive)
     describe = blocking_call(AsyncClusterLog.describe)

@@ -49,6 +49,7 @@ __all__ = [
     "Retain",
     "Seal",
     "SetCursor",
+    "SetStreams",
     "SetVoter",
     "SettleHost",
     "StoredReplica",
@@ -145,6 +146,8 @@ class AlterLog(_Command, frozen=True, array_like=True, tag=6):
     """Options that the new ones were made of; if they are others now it is refused."""
     allow_missing: bool = False
     """Whether there may be fewer nodes than `replication`. The leader decides."""
+    expected: int | None = None
+    """Revision of the log that is changed; with another one it is refused."""
 
 
 class DeleteLog(_Command, frozen=True, array_like=True, tag=7):
@@ -381,6 +384,21 @@ class SettleHost(_Command, frozen=True, array_like=True, tag=27):
     joined: bool
 
 
+class SetStreams(_Command, frozen=True, array_like=True, tag=28):
+    """Give a log so many streams for keys: new ones, or the last ones are sealed.
+
+    Needs `Feature.STREAM_CHANGES`.
+    """
+
+    ROLE: ClassVar[Needed] = "admin"
+    log: bytes
+    streams: int
+    expected: int | None = None
+    """As in `AlterLog`."""
+    placement: tuple[tuple[int, ...], ...] = ()
+    """Replicas of the new streams, as in `CreateLog`."""
+
+
 Command: TypeAlias = (
     RegisterNode
     | DrainNode
@@ -408,6 +426,7 @@ Command: TypeAlias = (
     | ChangeTables
     | PlaceHosts
     | SettleHost
+    | SetStreams
 )
 
 

@@ -46,6 +46,7 @@ from braidlog.metarepo.machine.logs import require_shape
 from braidlog.metarepo.machine.placement import place, require_nodes
 from braidlog.metarepo.machine.readmission import is_free
 from braidlog.metarepo.machine.repository import Repository
+from braidlog.metarepo.machine.spread import missing_streams
 from braidlog.metarepo.machine.state import STREAMS_OF_LOG_MAX, State, StreamState
 from braidlog.metarepo.machine.views import Standing
 from braidlog.raft import (
@@ -350,8 +351,12 @@ class Leadership:
         if isinstance(command, commands.Trim | commands.Retain):
             return self._leased(repository.state, command, now)
         if isinstance(command, commands.AlterLog):
+            if command.expected is not None:
+                self._require_changes(repository.state)
             _require_raised(repository.state, command, membership)
             return command
+        if isinstance(command, commands.SetStreams):
+            return self._spread(repository.state, command, now)
         if isinstance(command, commands.ReadmitNode):
             return self._given_up(command, now, membership)
         if isinstance(command, commands.ChangeTables):
@@ -402,6 +407,15 @@ class Leadership:
             command.min_replicas,
             allow_missing=command.allow_missing,
         )
+        placement = self._places(
+            state, command.streams, command.replication, command.min_replicas, now
+        )
+        return msgspec.structs.replace(command, placement=placement)
+
+    def _places(
+        self, state: State, streams: int, replication: int, fewest: int, now: float
+    ) -> tuple[tuple[int, ...], ...]:
+        """Return replicas for new streams, on nodes that are alive and not slow."""
         listed = state.faults.failed if state.faults else ()
         alive = [
             node
@@ -409,13 +423,27 @@ class Leadership:
             if node not in listed and self.liveness.alive(node, now)
         ]
         fast = [node for node in alive if node not in self.slow_nodes.slow]
-        if len(fast) >= command.min_replicas:
+        if len(fast) >= fewest:
             # It gets its other replicas when they are fast again.
             alive = fast
-        placement = place(
-            state, alive, command.streams, command.replication, command.min_replicas
-        )
+        return place(state, alive, streams, replication, fewest)
+
+    def _spread(
+        self, state: State, command: commands.SetStreams, now: float
+    ) -> commands.SetStreams:
+        """Give the streams that a log is to get their places."""
+        self._require_changes(state)
+        log = state.logs.get(command.log)
+        if log is None or not 1 <= command.streams <= STREAMS_OF_LOG_MAX:
+            return command
+        count = missing_streams(log, command.streams)
+        if not count:
+            return command
+        placement = self._places(state, count, log.replication, log.min_replicas, now)
         return msgspec.structs.replace(command, placement=placement)
+
+    def _require_changes(self, state: State) -> None:
+        self._require(state, Feature.STREAM_CHANGES, "changes of streams")
 
     def _hosted(
         self, state: State, command: commands.ChangeTables, now: float

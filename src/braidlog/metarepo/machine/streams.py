@@ -67,7 +67,8 @@ def reconfigure(state: State, index: int, command: Reconfigure) -> Epoch:
             f"none of the nodes {list(holders)} is viable, while other nodes "
             "hold everything"
         )
-    _begin(state, index, stream, command.status)
+    _require_not_removed(state, stream, command.status)
+    begin(state, index, stream, command.status)
     stream.replicas, stream.learners = command.replicas, command.learners
     stream.holders = holders
     _settle_move(stream)
@@ -105,7 +106,7 @@ def _require_replicas(state: State, stream: StreamState, command: Reconfigure) -
         )
 
 
-def _begin(state: State, index: int, stream: StreamState, status: StreamStatus) -> None:
+def begin(state: State, index: int, stream: StreamState, status: StreamStatus) -> None:
     """End the epoch, and begin the next one where the commits are."""
     check(stream.start <= stream.committed, "an epoch began behind what is committed")
     log = state.logs[stream.log]
@@ -140,9 +141,22 @@ def unseal(state: State, index: int, command: Unseal) -> Epoch:
 
 def _set_status(state: State, index: int, number: int, status: StreamStatus) -> Epoch:
     stream = require_stream(state, number)
+    _require_not_removed(state, stream, status)
     if stream.status is not status:
-        _begin(state, index, stream, status)
+        begin(state, index, stream, status)
     return Epoch(stream.stream, stream.epoch, stream.start)
+
+
+def _require_not_removed(
+    state: State, stream: StreamState, status: StreamStatus
+) -> None:
+    spread = state.logs[stream.log].spread
+    removed = spread is not None and any(n == stream.stream for n, _ in spread.removed)
+    if removed and status is not StreamStatus.SEALED:
+        raise InvalidArgumentError(
+            f"stream {stream.stream} was removed: it is sealed for good, and is read "
+            "until its last record is trimmed"
+        )
 
 
 def add_learner(state: State, index: int, command: AddLearner) -> Done:
