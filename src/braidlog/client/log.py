@@ -33,6 +33,7 @@ from braidlog.errors import (
     FencedError,
     InvalidArgumentError,
     LogError,
+    NotReadyError,
     RemoteProtocolError,
     StoreFailedError,
     TrimmedError,
@@ -798,7 +799,7 @@ class AsyncClusterLog(AsyncIndexed):
                 for each in info.streams
             ),
             revision=info.revision,
-            key_streams=routes.key_streams(self._id),
+            key_streams=_known_key_streams(routes, self._id),
             removed=tuple(routes.removed(self._id)),
         )
 
@@ -855,3 +856,11 @@ async def _without_places(
     async with contextlib.aclosing(counted):
         async for chunk, _ in counted:
             yield chunk
+
+
+def _known_key_streams(routes: Routes, log: bytes) -> tuple[int, ...]:
+    """Return the streams for keys; none while the options of the log are unreadable."""
+    try:
+        return routes.key_streams(log)
+    except (InvalidArgumentError, NotReadyError):
+        return ()

@@ -190,6 +190,8 @@ class AddLearner(_Command, frozen=True, array_like=True, tag=10):
     ROLE: ClassVar[Needed] = "admin"
     stream: int
     node: int
+    expected: int | None = None
+    """Epoch of the stream that is changed; with another one it is refused."""
 
 
 class DropLearner(_Command, frozen=True, array_like=True, tag=11):
@@ -198,6 +200,8 @@ class DropLearner(_Command, frozen=True, array_like=True, tag=11):
     ROLE: ClassVar[Needed] = "admin"
     stream: int
     node: int
+    expected: int | None = None
+    """As in `AddLearner`."""
 
 
 class MoveReplica(_Command, frozen=True, array_like=True, tag=12):
@@ -207,6 +211,8 @@ class MoveReplica(_Command, frozen=True, array_like=True, tag=12):
     stream: int
     source: int
     target: int
+    expected: int | None = None
+    """As in `AddLearner`."""
 
 
 class Seal(_Command, frozen=True, array_like=True, tag=13):
@@ -214,6 +220,8 @@ class Seal(_Command, frozen=True, array_like=True, tag=13):
 
     ROLE: ClassVar[Needed] = "admin"
     stream: int
+    expected: int | None = None
+    """As in `AddLearner`."""
 
 
 class Unseal(_Command, frozen=True, array_like=True, tag=14):
@@ -221,6 +229,8 @@ class Unseal(_Command, frozen=True, array_like=True, tag=14):
 
     ROLE: ClassVar[Needed] = "admin"
     stream: int
+    expected: int | None = None
+    """As in `AddLearner`."""
 
 
 class Trim(_Command, frozen=True, array_like=True, tag=15):

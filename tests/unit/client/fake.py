@@ -394,6 +394,8 @@ class FakeCluster:
             case commands.Seal(stream) | commands.Unseal(stream):
                 sealed = isinstance(command, commands.Seal)
                 there = self.streams[stream]
+                if command.expected not in (None, there.epoch):
+                    raise FencedError("another epoch")
                 there.epoch += 1
                 there.status = StreamStatus.SEALED if sealed else StreamStatus.RUNNING
                 return results.Epoch(stream, there.epoch, there.next)

@@ -173,3 +173,16 @@ def test_replicas_make_the_spread_up_again(bench: Bench) -> None:
     log.streams = (1, 3, 4)
     after_rescue(state, log, {})
     assert spread(bench).keyed == (1, 3)
+
+
+def test_a_stream_in_another_epoch_is_not_changed(bench: Bench) -> None:
+    set_streams(bench, 3)
+    for command in (
+        commands.Seal(1, 1),
+        commands.Unseal(1, 1),
+        commands.AddLearner(1, 3, 1),
+        commands.DropLearner(1, 3, 1),
+        commands.MoveReplica(1, 1, 3, 1),
+    ):
+        assert bench.refused(command).code == FencedError.code
+    assert not hasattr(bench.do(commands.Seal(1, 2)), "code")

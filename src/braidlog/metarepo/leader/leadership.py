@@ -350,9 +350,10 @@ class Leadership:
             return self._placed(repository, command, now, membership)
         if isinstance(command, commands.Trim | commands.Retain):
             return self._leased(repository.state, command, now)
+        of_leader = isinstance(command, commands.Reconfigure)
+        if not of_leader and getattr(command, "expected", None) is not None:
+            self._require_changes(repository.state)
         if isinstance(command, commands.AlterLog):
-            if command.expected is not None:
-                self._require_changes(repository.state)
             _require_raised(repository.state, command, membership)
             return command
         if isinstance(command, commands.SetStreams):

@@ -41,6 +41,25 @@ def require_stream(state: State, stream: int) -> StreamState:
     return found
 
 
+def _expected_stream(
+    state: State, command: AddLearner | DropLearner | MoveReplica | Seal | Unseal
+) -> StreamState:
+    """Return the stream of a command that was decided for its epoch.
+
+    Raises:
+        NotFoundError: it does not exist.
+        FencedError: it is in another epoch.
+    """
+    stream = require_stream(state, command.stream)
+    if command.expected not in (None, stream.epoch):
+        msg = (
+            f"stream {stream.stream} is in epoch {stream.epoch}, not "
+            f"{command.expected}: it was changed meanwhile. Look, then decide again"
+        )
+        raise FencedError(msg, given=command.expected or 0, current=stream.epoch)
+    return stream
+
+
 def fewest_replicas(state: State, stream: StreamState) -> int:
     """Return how many replicas the next epoch of a stream needs.
 
@@ -131,16 +150,18 @@ def _settle_move(stream: StreamState) -> None:
 
 def seal(state: State, index: int, command: Seal) -> Epoch:
     """Apply `Seal`."""
-    return _set_status(state, index, command.stream, StreamStatus.SEALED)
+    return _set_status(state, index, command, StreamStatus.SEALED)
 
 
 def unseal(state: State, index: int, command: Unseal) -> Epoch:
     """Apply `Unseal`."""
-    return _set_status(state, index, command.stream, StreamStatus.RUNNING)
+    return _set_status(state, index, command, StreamStatus.RUNNING)
 
 
-def _set_status(state: State, index: int, number: int, status: StreamStatus) -> Epoch:
-    stream = require_stream(state, number)
+def _set_status(
+    state: State, index: int, command: Seal | Unseal, status: StreamStatus
+) -> Epoch:
+    stream = _expected_stream(state, command)
     _require_not_removed(state, stream, status)
     if stream.status is not status:
         begin(state, index, stream, status)
@@ -161,7 +182,7 @@ def _require_not_removed(
 
 def add_learner(state: State, index: int, command: AddLearner) -> Done:
     """Apply `AddLearner`."""
-    stream = require_stream(state, command.stream)
+    stream = _expected_stream(state, command)
     _add(state, index, stream, command.node)
     return Done()
 
@@ -182,7 +203,7 @@ def _add(state: State, index: int, stream: StreamState, node: int) -> None:
 
 def drop_learner(state: State, index: int, command: DropLearner) -> Done:
     """Apply `DropLearner`."""
-    stream = require_stream(state, command.stream)
+    stream = _expected_stream(state, command)
     if command.node in stream.learners:
         kept = tuple(node for node in stream.learners if node != command.node)
         stream.learners = kept
@@ -193,7 +214,7 @@ def drop_learner(state: State, index: int, command: DropLearner) -> Done:
 
 def move(state: State, index: int, command: MoveReplica) -> Done:
     """Apply `MoveReplica`."""
-    stream = require_stream(state, command.stream)
+    stream = _expected_stream(state, command)
     wanted = command.source, command.target
     if stream.move == wanted:
         return Done()
