@@ -223,6 +223,7 @@ class Ingest(Blocking[AsyncIngest]):
 
     refresh = blocking_call(AsyncIngest.refresh)
     next_sequence = blocking_call(AsyncIngest.next_sequence)
+    home = blocking_call(AsyncIngest.home)
     append_all = blocking_call(AsyncIngest.append_all)
     stored = blocking_call(AsyncIngest.stored)
 

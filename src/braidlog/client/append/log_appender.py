@@ -194,15 +194,18 @@ class LogAppender:
             return (keyless,)
         return [keyless if key is None else self.stream_of(key) for key in keys]
 
+    def is_open(self, stream: int) -> bool:
+        """Tell whether a stream is one of the log and was not removed."""
+        removed = self._cluster.routes.removed(self._log)
+        return stream not in removed and stream in self._cluster.streams_of(self._log)
+
     def _require_open(self, stream: int) -> None:
         """Refuse an append to a stream that takes none any more.
 
         Raises:
             NotFoundError: it was removed.
         """
-        routes = self._cluster.routes
-        removed = stream in routes.removed(self._log)
-        if removed or stream not in self._cluster.streams_of(self._log):
+        if not self.is_open(stream):
             raise NotFoundError(
                 f"stream {stream} was removed from the log: it takes no appends any "
                 "more. Choose one of the streams that the log has now"
