@@ -148,6 +148,9 @@ class AlterLog(_Command, frozen=True, array_like=True, tag=6):
     """Whether there may be fewer nodes than `replication`. The leader decides."""
     expected: int | None = None
     """Revision of the log that is changed; with another one it is refused."""
+    counted: bool = False
+    """Whether this is a new revision. The leader says so when all nodes count them: an
+    earlier version applies the same command without."""
 
 
 class DeleteLog(_Command, frozen=True, array_like=True, tag=7):

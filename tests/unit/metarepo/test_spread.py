@@ -118,8 +118,15 @@ def test_who_has_not_seen_the_last_change_is_refused(bench: Bench) -> None:
     assert bench.refused(late).code == FencedError.code
     late_too = commands.AlterLog(LOG, name="x", expected=0)
     assert bench.refused(late_too).code == FencedError.code
-    assert bench.do(commands.AlterLog(LOG, name="x", expected=revision)) == Done()
+    renamed = commands.AlterLog(LOG, name="x", expected=revision, counted=True)
+    assert bench.do(renamed) == Done()
     assert bench.repository.state.logs[LOG].revision == revision + 1
+
+
+def test_a_revision_is_counted_when_all_nodes_count_them(bench: Bench) -> None:
+    """An earlier version applies the same entry, and must come to the same state."""
+    bench.do(commands.AlterLog(LOG, name="x"))
+    assert bench.repository.state.logs[LOG].revision == 0
 
 
 def test_numbers_that_no_log_can_have_are_refused(bench: Bench) -> None:

@@ -325,6 +325,7 @@ class Leadership:
         Raises:
             UnauthorizedError: it is not for clients.
             LogInUseError, TablePinError: a table needs what it takes away.
+            OlderNodesError: some node would apply it otherwise.
             UnavailableError: too few nodes are alive.
             InvalidArgumentError: the node is still needed, or alive; or a new name
                 cannot be one.
@@ -355,7 +356,9 @@ class Leadership:
             self._require_changes(repository.state)
         if isinstance(command, commands.AlterLog):
             _require_raised(repository.state, command, membership)
-            return command
+            return self._counted(repository.state, command)
+        if isinstance(command, commands.RegisterNode):
+            _require_version(repository.state, command)
         if isinstance(command, commands.SetStreams):
             return self._spread(repository.state, command, now)
         if isinstance(command, commands.ReadmitNode):
@@ -442,6 +445,14 @@ class Leadership:
             return command
         placement = self._places(state, count, log.replication, log.min_replicas, now)
         return msgspec.structs.replace(command, placement=placement)
+
+    def _counted(self, state: State, command: commands.AlterLog) -> commands.AlterLog:
+        """Let a change be a new revision, if all nodes know what that is."""
+        try:
+            self._require_changes(state)
+        except (OlderNodesError, NotReadyError):
+            return command
+        return msgspec.structs.replace(command, counted=True)
 
     def _require_changes(self, state: State) -> None:
         self._require(state, Feature.STREAM_CHANGES, "changes of streams")
@@ -689,6 +700,21 @@ def takers(state: State, membership: Membership) -> set[int]:
     """
     leaving = {n for n, node in state.nodes.items() if node.draining}
     return ({*state.nodes, *membership.electors} - leaving) - set(state.removed)
+
+
+def _require_version(state: State, command: commands.RegisterNode) -> None:
+    """Refuse a node that would apply commands about changed streams otherwise.
+
+    Raises:
+        OlderNodesError: it is of such a version.
+    """
+    changed = any(log.spread is not None for log in state.logs.values())
+    if changed and not command.features & Feature.STREAM_CHANGES:
+        raise OlderNodesError(
+            f"node {command.node} runs a version that does not know changes of "
+            "streams, and those of a log were changed: upgrade the node",
+            nodes=(command.node,),
+        )
 
 
 def _require_raised(

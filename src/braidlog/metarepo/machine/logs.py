@@ -171,7 +171,8 @@ def alter(state: State, index: int, command: AlterLog) -> Done:
         for number in log.streams:
             state.streams[number].keep, state.streams[number].sizes = 0, ()
     log.replication, log.min_replicas, log.options = replication, fewest, options
-    log.revision = index
+    if command.counted:
+        log.revision = index
     _tell(state, log, index)
     return Done()
 
