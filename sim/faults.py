@@ -47,6 +47,8 @@ class Storm:
     outstanding_bytes: int = 64 << 20
     # Hosts that take all they get of the nodes, which have small limits then.
     strangers: int = 0
+    # What those who run a cluster do to it, by name; everything, if it is empty.
+    actions: tuple[str, ...] = ()
 
 
 class Nemesis:

@@ -20,6 +20,7 @@ __all__ = ["Admin"]
 
 _PAUSE_S = 0.8
 _PATIENCE_S = 0.2
+_STREAMS_MAX = 5
 
 
 class Admin:
@@ -79,7 +80,9 @@ class Admin:
     async def run(self) -> None:
         """Act until the storm is over, then put everything right."""
         named = self._named()
-        actions = [named[name] for name in self._only or named]
+        # Where it is not asked for, the keys of all clients stay where they are.
+        all_ = {**named, "streams": self._change_streams}
+        actions = [all_[name] for name in self._only or named]
         while not self._world.calm.is_set():
             await asyncio.sleep(self._random.expovariate(1 / _PAUSE_S))
             action = self._random.choice(actions)
@@ -125,6 +128,13 @@ class Admin:
         await asyncio.sleep(self._random.uniform(0, 1))
         await self._client.unseal(stream)
 
+    async def _change_streams(self) -> None:
+        log = await self._client.log(self._shared.log)
+        count = self._random.randint(1, _STREAMS_MAX)
+        self._shared.changes += 1
+        streams = await log.set_streams(count)
+        self._world.note("admin", f"keys are spread over streams {streams}")
+
     async def _drain(self) -> None:
         nodes = await self._client.nodes()
         node = self._random.choice([each.node for each in nodes])
@@ -160,8 +170,12 @@ class Admin:
                 for node in await self._client.nodes():
                     if node.draining:
                         await self._client.drain_node(node.node, draining=False)
-                for stream in await self._client.streams(self._shared.log):
-                    if stream.status is StreamStatus.SEALED:
+                info = (await self._client.metadata()).logs
+                known = next(log for log in info if log.name == self._shared.log)
+                removed = dict(known.spread.removed) if known.spread else {}
+                for stream in known.streams:
+                    sealed = stream.status is StreamStatus.SEALED
+                    if sealed and stream.stream not in removed:
                         await self._client.unseal(stream.stream)
             except LogError as error:
                 self._shared.failed("admin", error)

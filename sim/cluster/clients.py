@@ -70,6 +70,8 @@ class Shared:
     # Of each cursor: reads and writes of its position.
     cursors: dict[str, list[Operation]] = field(default_factory=dict)
     keys: dict[bytes, bytes] = field(default_factory=dict)
+    # How often the streams may have been changed, and keys moved with them.
+    changes: int = 0
     # Clients that are not done with their appends.
     appending: int = 0
     # Where the log ends once everything was appended.
@@ -87,14 +89,27 @@ class Shared:
         """Compare the log with the keys of its records.
 
         Raises:
-            ViolationError: a key is in two streams.
+            ViolationError: a key is in two streams between changes of these, or what a
+                client appended with a key is not in that order.
         """
-        streams: dict[bytes, int] = {}
+        streams: dict[bytes, list[int]] = {}
+        last: dict[tuple[bytes, bytes], int] = {}
         for seen in log:
             key = self.keys.get(seen.payload)
-            if key is not None and streams.setdefault(key, seen.stream) != seen.stream:
-                where = f"{streams[key]} and {seen.stream}"
-                raise ViolationError(f"key {key!r} is in streams {where}")
+            if key is None:
+                continue
+            moves = streams.setdefault(key, [seen.stream])
+            if moves[-1] != seen.stream:
+                moves.append(seen.stream)
+            if len(moves) > self.changes + 1:
+                raise ViolationError(f"key {key!r} is in streams {moves}")
+            client, _, number = seen.payload.rstrip(b".").rpartition(b"-")
+            if last.get((client, key), 0) > int(number):
+                raise ViolationError(
+                    f"{seen.payload.decode()} with key {key!r} is behind number "
+                    f"{last[client, key]} of its client"
+                )
+            last[client, key] = int(number)
 
     def failed(self, who: str, error: LogError) -> None:
         """Count an error that the caller has to live with.

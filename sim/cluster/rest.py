@@ -44,7 +44,9 @@ async def unrest(client: AsyncClient, watch: Watch, log: str) -> str:
 
 
 def _stream_unrest(info: LogInfo, stream: StreamInfo, lives: dict[int, Live]) -> str:
-    if stream.status is not StreamStatus.RUNNING:
+    removed = info.spread is not None and stream.stream in dict(info.spread.removed)
+    wanted = StreamStatus.SEALED if removed else StreamStatus.RUNNING
+    if stream.status is not wanted:
         return f"it is {stream.status.name}"
     if len(stream.replicas) != info.replication or stream.learners:
         return f"replicas {stream.replicas}, learners {stream.learners}"
@@ -57,7 +59,8 @@ def _stream_unrest(info: LogInfo, stream: StreamInfo, lives: dict[int, Live]) ->
         if there is None:
             return f"node {node} has no replica"
         report = there.replica.report()
-        if (report.state, report.epoch) != (ReplicaState.RUNNING, stream.epoch):
+        state = ReplicaState.SEALED if removed else ReplicaState.RUNNING
+        if (report.state, report.epoch) != (state, stream.epoch):
             return f"node {node} is {report.state!r} in epoch {report.epoch}"
         if not report.committed == report.end == stream.committed:
             return f"node {node} has {report}, committed is {stream.committed}"

@@ -109,6 +109,7 @@ class ClusterScenario:
 
     def build(self, world: World, storm: Storm) -> None:
         """Start the nodes."""
+        self._actions = self._actions or storm.actions
         self._segment_bytes = storm.segment_bytes
         self._scrub_ms = TimingSettings().scrub_ms
         shape = self._shape = self._draw(world.random("cluster"))

@@ -78,6 +78,16 @@ _SIEGE = Storm(
     strangers=5,
 )
 
+# Streams come and go under clients that hear late, with primaries that change.
+_CHANGES = Storm(
+    "changes",
+    {"pause": 2, "reset": 2, "isolate": 1, "crash": 1, "slow disk": 2},
+    seconds=6.0,
+    every_s=0.5,
+    lasts_s=(0.05, 1.5),
+    actions=("streams", "streams", "streams", "trim", "seal", "move"),
+)
+
 _OWN = (
     Storm("crowded", _CROWDED, outstanding_bytes=500),
     Storm("outages", _OUTAGES, every_s=0.8),
@@ -92,5 +102,6 @@ STORMS: Mapping[str, Storm] = MappingProxyType(
         _ROT.name: _ROT,
         _STRANGERS.name: _STRANGERS,
         _SIEGE.name: _SIEGE,
+        _CHANGES.name: _CHANGES,
     }
 )

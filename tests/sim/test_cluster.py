@@ -41,7 +41,14 @@ def storm_of(name: str, seconds: float = 2.0) -> Storm:
 
 @pytest.mark.parametrize(
     ("seed", "storm"),
-    [(1, "calm"), (2, "crashes"), (3, "all"), (5, "partitions"), (1, "strangers")],
+    [
+        (1, "calm"),
+        (2, "crashes"),
+        (3, "all"),
+        (5, "partitions"),
+        (1, "strangers"),
+        (1, "changes"),
+    ],
 )
 def test_a_cluster_keeps_its_promises(seed: int, storm: str) -> None:
     outcome = run(seed, storm_of(storm))

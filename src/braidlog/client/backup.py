@@ -14,6 +14,7 @@ Writing to the place blocks, so threads do it.
 from __future__ import annotations
 
 import hashlib
+import json
 import time
 from collections.abc import AsyncIterator, Iterable
 from contextlib import aclosing, asynccontextmanager
@@ -50,6 +51,7 @@ from braidlog.client.tables.pinned import ClusterTables
 from braidlog.errors import NotFoundError, TrimmedError
 from braidlog.store.threads import in_thread
 from braidlog.wire.messages import LogInfo
+from braidlog.wire.spread import KEY_STREAMS
 from braidlog.wire.tables import PIN_PREFIX
 
 _ATTEMPTS: Final = 16
@@ -258,7 +260,7 @@ class _Copy:
             info.log.hex(),
             info.name,
             info.created,
-            info.options.decode(),
+            _options(info),
             cut.first,
             cut.end,
             cut.cursors,
@@ -342,3 +344,11 @@ class _Copy:
 
 def _records(info: LogInfo) -> int:
     return max(0, info.high_watermark + 1 - max(1, info.trim))
+
+
+def _options(info: LogInfo) -> str:
+    """Return the options of a log; in what is made of it all streams take keys."""
+    if info.spread is None:
+        return info.options.decode()
+    options = json.loads(info.options or b"{}") | {KEY_STREAMS: len(info.streams)}
+    return json.dumps(options, sort_keys=True)

@@ -127,6 +127,8 @@ class ClusterLog(Blocking[AsyncClusterLog], Indexed):
     trim = blocking_call(AsyncClusterLog.trim)
     set_options = blocking_call(AsyncClusterLog.set_options)
     set_replication = blocking_call(AsyncClusterLog.set_replication)
+    alter = blocking_call(AsyncClusterLog.alter)
+    set_streams = blocking_call(AsyncClusterLog.set_streams)
     archive = blocking_call(AsyncClusterLog.archive)
     set_archive = blocking_call(AsyncClusterLog.set_archive)
     describe = blocking_call(AsyncClusterLog.describe)
@@ -248,6 +250,7 @@ class Ingest(Blocking[AsyncIngest]):
 
     refresh = blocking_call(AsyncIngest.refresh)
     next_sequence = blocking_call(AsyncIngest.next_sequence)
+    home = blocking_call(AsyncIngest.home)
     append_all = blocking_call(AsyncIngest.append_all)
     stored = blocking_call(AsyncIngest.stored)
 

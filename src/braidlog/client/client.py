@@ -417,13 +417,23 @@ class AsyncClient(AsyncClosable):
         """Return the streams of a log."""
         return Routes(await self._cluster.judged()).named(name).streams
 
-    async def seal(self, stream: int) -> int:
-        """Stop appends to a stream; return the epoch it is sealed in."""
-        return await self._epoch(commands.Seal(stream))
+    async def seal(self, stream: int, *, expect: int | None = None) -> int:
+        """Stop appends to a stream; return the epoch it is sealed in.
 
-    async def unseal(self, stream: int) -> int:
-        """Allow appends to a stream again; return its epoch."""
-        return await self._epoch(commands.Unseal(stream))
+        With ``expect``, here and below, a stream in another epoch is not changed.
+
+        Raises:
+            FencedError: the epoch is another one.
+        """
+        return await self._epoch(commands.Seal(stream, expect))
+
+    async def unseal(self, stream: int, *, expect: int | None = None) -> int:
+        """Allow appends to a stream again; return its epoch.
+
+        Raises:
+            InvalidArgumentError: it was removed, so it is sealed for good.
+        """
+        return await self._epoch(commands.Unseal(stream, expect))
 
     async def _epoch(self, command: commands.Seal | commands.Unseal) -> int:
         result = await self._cluster.execute(command)
@@ -432,17 +442,24 @@ class AsyncClient(AsyncClosable):
             raise RemoteProtocolError(msg)
         return result.epoch
 
-    async def move_replica(self, stream: int, source: int, target: int) -> None:
+    async def move_replica(
+        self, stream: int, source: int, target: int, *, expect: int | None = None
+    ) -> None:
         """Start to move a replica to another node."""
-        await self._cluster.execute(commands.MoveReplica(stream, source, target))
+        command = commands.MoveReplica(stream, source, target, expect)
+        await self._cluster.execute(command)
 
-    async def add_learner(self, stream: int, node: int) -> None:
+    async def add_learner(
+        self, stream: int, node: int, *, expect: int | None = None
+    ) -> None:
         """Start to copy a stream to a node."""
-        await self._cluster.execute(commands.AddLearner(stream, node))
+        await self._cluster.execute(commands.AddLearner(stream, node, expect))
 
-    async def drop_learner(self, stream: int, node: int) -> None:
+    async def drop_learner(
+        self, stream: int, node: int, *, expect: int | None = None
+    ) -> None:
         """Stop the copying of a stream to a node; this cancels a move to it."""
-        await self._cluster.execute(commands.DropLearner(stream, node))
+        await self._cluster.execute(commands.DropLearner(stream, node, expect))
 
 
 def _settings(given: object) -> ClientSettings:

@@ -61,14 +61,20 @@ class AsyncIngest:
         """Return for each stream the sequence that its producer must send next.
 
         1 if the stream does not know the producer, None if a later epoch of the
-        producer has fenced this one.
+        producer has fenced this one, 0 if the stream was removed from the log.
         """
         found = await asyncio.gather(
             *(self._next(stream, who) for stream, who in producers.items())
         )
         return dict(zip(producers, found, strict=True))
 
+    async def home(self, producer: Producer) -> int:
+        """Return the stream of a producer; it never changes, and is never removed."""
+        return self._appender.stream_of_producer(producer)
+
     async def _next(self, stream: int, producer: Producer) -> int | None:
+        if not self._appender.is_open(stream):
+            return 0
         try:
             return await self._appender.next_sequence(producer, stream)
         except FencedError:

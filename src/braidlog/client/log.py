@@ -15,7 +15,8 @@ from collections.abc import (
 )
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final
 
 from braidlog.client.append.log_appender import LogAppender
 from braidlog.client.append.writer import AsyncLogWriter
@@ -25,6 +26,7 @@ from braidlog.client.connection.routing import Routes, replicas_there
 from braidlog.client.cursor_store import CursorStore
 from braidlog.client.read.archived import ArchivedReading
 from braidlog.client.read.log_reader import LogReader, matches
+from braidlog.client.read.scan import AsyncScan
 from braidlog.errors import (
     BeyondEndError,
     ClosedError,
@@ -32,6 +34,7 @@ from braidlog.errors import (
     FencedError,
     InvalidArgumentError,
     LogError,
+    NotReadyError,
     RemoteProtocolError,
     StoreFailedError,
     TrimmedError,
@@ -43,6 +46,7 @@ from braidlog.store.arguments import (
     TimestampLike,
     checked_count,
     checked_flag,
+    checked_int,
     checked_key,
     checked_position,
     checked_producer,
@@ -93,6 +97,21 @@ class ClusterLogDescription:
     streams: tuple[StreamInfo, ...]
     replicas_missing: int = 0
     """How many replicas the streams lack together of ``replication`` each."""
+    revision: int = 0
+    """Of the settings: rises with each change of them, and is 0 before the first."""
+    key_streams: tuple[int, ...] = ()
+    """The streams over which records are spread."""
+    removed: tuple[int, ...] = ()
+    """Streams that are sealed for good; they go when their last record is trimmed."""
+
+
+class Unchanged(Enum):
+    """Says that a setting stays as it is, where None means something."""
+
+    UNCHANGED = "unchanged"
+
+
+UNCHANGED: Final = Unchanged.UNCHANGED
 
 
 class AsyncClusterLog(AsyncIndexed):
@@ -115,7 +134,7 @@ class AsyncClusterLog(AsyncIndexed):
         self._id = info.log
         self._codec = codec
         self._name = info.name
-        self._appender = LogAppender(cluster, info.log, codec)
+        self._appender = LogAppender(cluster, info.log, codec, self._stored)
         self._reader = LogReader(cluster, info.log, codec, self)
         self._cursor_store = CursorStore(cluster, info.log, info.name, self.refresh)
 
@@ -125,6 +144,11 @@ class AsyncClusterLog(AsyncIndexed):
 
     def _info(self) -> LogInfo:
         return self._cluster.routes.log(self._id)
+
+    async def _stored(self, stream: int, since: int) -> dict[tuple[Producer, int], int]:
+        """Return where the batches of a stream are, from a position on, by origin."""
+        scan = AsyncScan(self._cluster, self._info(), self._codec)
+        return await scan.origins(stream, since)
 
     def _close(self, error: LogError | None = None) -> None:
         self._appender.close(error)
@@ -136,7 +160,9 @@ class AsyncClusterLog(AsyncIndexed):
 
     @property
     def name(self) -> str:
-        """Name of the log."""
+        """Name of the log, as this client knows it."""
+        with contextlib.suppress(LogError):
+            return self._info().name
         return self._name
 
     @property
@@ -711,15 +737,100 @@ class AsyncClusterLog(AsyncIndexed):
         )
         await self._cluster.execute(command)
 
-    async def _alter(self, change: Callable[[LogOptions], LogOptions]) -> None:
+    async def alter(
+        self,
+        *,
+        name: str | None = None,
+        replication: int | None = None,
+        min_replicas: int | None = None,
+        compression: Compression | None = None,
+        retention_ms: int | timedelta | Unchanged | None = UNCHANGED,
+        retention_bytes: int | Unchanged | None = UNCHANGED,
+        allow_missing: bool = False,
+        expect: int | None = None,
+    ) -> int:
+        """Change settings of the log, all in one step; return their new revision.
+
+        What is left out stays. A new name holds for everybody at once; a new
+        compression is for batches that are written from then on. The other settings are
+        those of `set_options` and `set_replication`. With ``expect``, settings of
+        another revision are not changed: two administrators cannot undo one another.
+
+        Raises:
+            FencedError: the revision is another one.
+            AlreadyExistsError: another log has this name.
+            InvalidArgumentError: a setting cannot be one; nothing was changed.
+            OlderNodesError: with ``expect``, some node is of a version without it.
+        """
+        if name is not None:
+            name = checked_new_name(name, "log")
+
+        def change(old: LogOptions) -> LogOptions:
+            age, size = old.retention_ms, old.retention_bytes
+            if not isinstance(retention_ms, Unchanged):
+                age = retention_of(retention_ms)
+            if not isinstance(retention_bytes, Unchanged):
+                size = retention_bytes
+            kept = compression or old.compression
+            return LogOptions(kept, age, size, old.unknown)
+
+        await self._alter(
+            change,
+            name=name,
+            replication=replication,
+            min_replicas=min_replicas,
+            allow_missing=allow_missing,
+            expected=expect,
+        )
+        return self._info().revision
+
+    async def set_streams(
+        self, streams: int, *, expect: int | None = None
+    ) -> tuple[int, ...]:
+        """Change over how many streams records are spread; return these streams.
+
+        Works while the log is written and read: positions go on, no append fails, and
+        the records of one key keep their order. Removed streams take no appends any
+        more; they are read until their last record is trimmed. Streams that the log was
+        created with stay open for producers of your own. With ``expect``, settings of
+        another revision are not changed.
+
+        Raises:
+            InvalidArgumentError: ``streams`` is not from 1 to 1024.
+            FencedError: the revision is another one.
+            OlderNodesError: some node is of a version that cannot do this.
+            UnavailableError: too few nodes for the replicas of a new stream are up.
+            TooLargeError: there are too many streams, with removed ones.
+        """
+        streams = checked_int(streams, "streams")
+        command = commands.SetStreams(self._id, streams, expect)
+        result = await self._cluster.execute(command)
+        if not isinstance(result, results.Created):
+            msg = f"{type(result).__name__} is no answer to SetStreams"
+            raise RemoteProtocolError(msg)
+        return result.streams
+
+    async def _alter(
+        self, change: Callable[[LogOptions], LogOptions], **settings: Any
+    ) -> None:
         """Change the options, also if another program changes others of them."""
         while True:
             await self._cluster.linearize()
-            known, new = self._info().options, change(self.options).encode()
-            command = commands.AlterLog(self._id, options=new, known=known)
+            known, old = self._info().options, self.options
+            new = change(old)
+            command = commands.AlterLog(
+                self._id,
+                # They may be of a version that wrote them in another way.
+                options=None if new == old else new.encode(),
+                known=None if new == old else known,
+                **settings,
+            )
             try:
                 await self._cluster.execute(command)
             except FencedError:
+                revision = settings.get("expected")
+                if revision is not None and revision != self._info().revision:
+                    raise
                 continue  # They were changed meanwhile: whoever did that got on.
             return
 
@@ -763,6 +874,9 @@ class AsyncClusterLog(AsyncIndexed):
                 max(0, info.replication - replicas_there(each, routes.nodes))
                 for each in info.streams
             ),
+            revision=info.revision,
+            key_streams=_known_key_streams(routes, self._id),
+            removed=tuple(routes.removed(self._id)),
         )
 
     # -- cursors -----------------------------------------------------------------
@@ -818,3 +932,11 @@ async def _without_places(
     async with contextlib.aclosing(counted):
         async for chunk, _ in counted:
             yield chunk
+
+
+def _known_key_streams(routes: Routes, log: bytes) -> tuple[int, ...]:
+    """Return the streams for keys; none while the options of the log are unreadable."""
+    try:
+        return routes.key_streams(log)
+    except (InvalidArgumentError, NotReadyError):
+        return ()

@@ -240,6 +240,11 @@ def _growth(state: State, command: Command) -> int:
             # A shorter name or options make room; they pass where nothing else does.
             more = len(name.encode()) > len(known.name.encode())
             return size if more or len(options) > len(known.options) else 0
+        case commands.SetStreams(log=log, placement=placement) if log in state.logs:
+            count = len(placement)
+            cuts = HISTORY_CUTS_MIN * count * _RUN_BYTES
+            # The streams that are there have one more epoch to remember.
+            return (size + cuts + count * _STREAM_BYTES) if count else 0
         case commands.SetCursor(log=log) if log in state.logs:
             moves = command.change is commands.CursorChange.MOVE
             # A reader that goes on must never be stopped by what others store.

@@ -227,6 +227,7 @@ class Facts:
     known: bool = False
     tables: Mapping[bytes, TableInfo] = field(default_factory=dict)
     """Before a command about them; replaced by it, not changed."""
+    revision: int = 0
 
 
 def facts_of(state: State, command: Command) -> Facts:
@@ -242,7 +243,8 @@ def facts_of(state: State, command: Command) -> Facts:
         return Facts(incarnation=node.incarnation, draining=node.draining, known=True)
     log_of = state.logs.get(getattr(command, "log", b""))
     if log_of is not None:
-        return Facts(trim=log_of.trim, name=log_of.name, known=True)
+        revision = log_of.revision
+        return Facts(trim=log_of.trim, name=log_of.name, known=True, revision=revision)
     return Facts()
 
 
@@ -297,10 +299,24 @@ def happened(
                 f"the settings of log {name!r} were changed",
                 {"log": name},
             )
+        case commands.SetStreams(log=key) if key in state.logs:
+            yield from _of_spread(state.logs[key], facts)
         case commands.Retain() if stream is not None:
             log = state.logs[stream.log]
             if log.trim > facts.trim:
                 yield _trimmed(log, facts.trim)
+
+
+def _of_spread(log: LogState, facts: Facts) -> Iterator[Event]:
+    """Yield a change of the streams of a log, if it was one."""
+    if log.spread is None or log.revision == facts.revision:
+        return
+    count, removed = len(log.spread.keyed), [each for each, _ in log.spread.removed]
+    text = f"log {log.name!r} has {count} stream{'s' if count != 1 else ''} now"
+    fields: dict[str, Value] = {"log": log.name, "streams": list(log.spread.keyed)}
+    if removed:
+        fields["removed"] = removed
+    yield Event("log_altered", text, fields)
 
 
 def _of_tables(state: State, before: Mapping[bytes, TableInfo]) -> Iterator[Event]:

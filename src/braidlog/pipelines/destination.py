@@ -50,6 +50,9 @@ class Parts:
         """
         stream = self._ingest.streams[part]
         found = self._ingest.next_sequence({stream: producer})[stream]
+        if found == 0:
+            msg = f"stream {stream} was removed from the log while it was loaded"
+            raise InvalidArgumentError(msg)
         if found is None:
             msg = f"stream {stream} has seen a later epoch of producer {producer.id}"
             raise FencedError(msg)

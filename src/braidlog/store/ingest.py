@@ -33,6 +33,10 @@ class StoreIngest:
         """Return the positions that can be read now."""
         return range(self._log.first, self._log.end)
 
+    def home(self, producer: Producer) -> int:
+        """Return the stream of a producer: the only one."""
+        return self.streams[0]
+
     def next_sequence(self, producers: Mapping[int, Producer]) -> dict[int, int | None]:
         """Return what the log expects next; None if a later epoch has been there."""
         return {stream: self._next(who) for stream, who in producers.items()}

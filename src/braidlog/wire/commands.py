@@ -50,6 +50,7 @@ __all__ = [
     "Retain",
     "Seal",
     "SetCursor",
+    "SetStreams",
     "SetVoter",
     "SettleHost",
     "ShardNews",
@@ -148,6 +149,11 @@ class AlterLog(_Command, frozen=True, array_like=True, tag=6):
     """Options that the new ones were made of; if they are others now it is refused."""
     allow_missing: bool = False
     """Whether there may be fewer nodes than `replication`. The leader decides."""
+    expected: int | None = None
+    """Revision of the log that is changed; with another one it is refused."""
+    counted: bool = False
+    """Whether this is a new revision. The leader says so when all nodes count them: an
+    earlier version applies the same command without."""
 
 
 class DeleteLog(_Command, frozen=True, array_like=True, tag=7):
@@ -190,6 +196,8 @@ class AddLearner(_Command, frozen=True, array_like=True, tag=10):
     ROLE: ClassVar[Needed] = "admin"
     stream: int
     node: int
+    expected: int | None = None
+    """Epoch of the stream that is changed; with another one it is refused."""
 
 
 class DropLearner(_Command, frozen=True, array_like=True, tag=11):
@@ -198,6 +206,8 @@ class DropLearner(_Command, frozen=True, array_like=True, tag=11):
     ROLE: ClassVar[Needed] = "admin"
     stream: int
     node: int
+    expected: int | None = None
+    """As in `AddLearner`."""
 
 
 class MoveReplica(_Command, frozen=True, array_like=True, tag=12):
@@ -207,6 +217,8 @@ class MoveReplica(_Command, frozen=True, array_like=True, tag=12):
     stream: int
     source: int
     target: int
+    expected: int | None = None
+    """As in `AddLearner`."""
 
 
 class Seal(_Command, frozen=True, array_like=True, tag=13):
@@ -214,6 +226,8 @@ class Seal(_Command, frozen=True, array_like=True, tag=13):
 
     ROLE: ClassVar[Needed] = "admin"
     stream: int
+    expected: int | None = None
+    """As in `AddLearner`."""
 
 
 class Unseal(_Command, frozen=True, array_like=True, tag=14):
@@ -221,6 +235,8 @@ class Unseal(_Command, frozen=True, array_like=True, tag=14):
 
     ROLE: ClassVar[Needed] = "admin"
     stream: int
+    expected: int | None = None
+    """As in `AddLearner`."""
 
 
 class Trim(_Command, frozen=True, array_like=True, tag=15):
@@ -384,6 +400,21 @@ class SettleHost(_Command, frozen=True, array_like=True, tag=27):
     joined: bool
 
 
+class SetStreams(_Command, frozen=True, array_like=True, tag=28):
+    """Give a log so many streams for keys: new ones, or the last ones are sealed.
+
+    Needs `Feature.STREAM_CHANGES`.
+    """
+
+    ROLE: ClassVar[Needed] = "admin"
+    log: bytes
+    streams: int
+    expected: int | None = None
+    """As in `AlterLog`."""
+    placement: tuple[tuple[int, ...], ...] = ()
+    """Replicas of the new streams, as in `CreateLog`."""
+
+
 class ShardNews(msgspec.Struct, frozen=True, array_like=True):
     """Where a shard stands, as its leader says."""
 
@@ -393,7 +424,7 @@ class ShardNews(msgspec.Struct, frozen=True, array_like=True):
     """Position of the next record."""
 
 
-class NoteShards(_Command, frozen=True, array_like=True, tag=28):
+class NoteShards(_Command, frozen=True, array_like=True, tag=29):
     """Say which shards a node leads, and where they end by now."""
 
     ROLE: ClassVar[Needed] = "peer"
@@ -428,6 +459,7 @@ Command: TypeAlias = (
     | ChangeTables
     | PlaceHosts
     | SettleHost
+    | SetStreams
     | NoteShards
 )
 

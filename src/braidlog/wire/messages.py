@@ -97,6 +97,7 @@ __all__ = [
     "Ping",
     "PinnedFile",
     "PinnedRuns",
+    "Place",
     "Pong",
     "Promote",
     "Proof",
@@ -114,6 +115,7 @@ __all__ = [
     "ShardEnd",
     "SnapshotPart",
     "SnapshotProgress",
+    "Spread",
     "StreamConfig",
     "StreamInfo",
     "StreamReport",
@@ -153,12 +155,18 @@ class Feature(IntFlag):
     """As the leader, it takes a message of the group for a sign of life."""
     CORE_SOCKETS = 128
     """Its core reads and writes its sockets. Nobody has to know it, but who looks."""
+    STREAM_CHANGES = 256
+    """`SetStreams`, `Spread`, and the revision that a command expects."""
     SHARDS = 1024
     """Logs that one Raft group replicates."""
 
 
 FEATURES: Final = (
-    Feature.NULL_VALUES | Feature.LOG_ENDS | Feature.LIFE_SIGNS | Feature.SHARDS
+    Feature.NULL_VALUES
+    | Feature.LOG_ENDS
+    | Feature.LIFE_SIGNS
+    | Feature.STREAM_CHANGES
+    | Feature.SHARDS
 )
 """What every node of this version knows."""
 FEATURES_OF_TABLES: Final = (
@@ -218,6 +226,35 @@ class LogCut(Value, frozen=True, array_like=True):
     runs: tuple[StreamRun, ...] = ()
 
 
+class Spread(Value, frozen=True, array_like=True):
+    """Which streams of a log take what, since they were changed first.
+
+    Without one the log has the streams that it was created with.
+    """
+
+    generation: Number
+    """Rises with each change. Who knows an earlier one sends no key anywhere."""
+    keyed: tuple[Number, ...]
+    """Streams over which keys are spread, in the order in which they count."""
+    producers: tuple[Number, ...]
+    """Those over which the producers are that callers bring. They never change, because
+    what a producer has stored is known in its stream only."""
+    removed: tuple[tuple[Number, Number], ...] = ()
+    """(stream, last GLSN that it may have) of those that are sealed for good."""
+
+
+class Place(Value, frozen=True, array_like=True):
+    """Where a stream is in the `Spread` of its log: all of them make it up again."""
+
+    generation: Number
+    key: Number
+    """Its place among those for keys, from 1 on; 0: it is none of them."""
+    keys: Number
+    """How many those are."""
+    producer: Number
+    """The same among those for producers."""
+
+
 class StreamReport(Value, frozen=True, array_like=True):
     """What one replica holds on its disk."""
 
@@ -266,6 +303,8 @@ class StreamConfig(Value, frozen=True, array_like=True):
     created: Number = 0
     features: Number = 0
     """`Feature`s that all nodes of the cluster know."""
+    place: Place | None = None
+    """For a rescue, too: None as long as the streams of the log were not changed."""
 
 
 class NodeInfo(Value, frozen=True, array_like=True):
@@ -326,6 +365,9 @@ class LogInfo(Value, frozen=True, array_like=True):
     options: bytes
     created: Number
     """Microseconds since the Unix epoch."""
+    revision: Number = 0
+    """Entry that changed a setting last; 0: none did."""
+    spread: Spread | None = None
     kind: LogKind = LogKind.STREAMS
 
 

@@ -22,6 +22,7 @@ from braidlog.client.append import log_appender
 from braidlog.client.append.byte_budget import ByteBudget
 from braidlog.client.append.stream_appender import StreamAppender
 from braidlog.client.connection.routing import Routes
+from braidlog.client.log import AsyncClusterLog
 from braidlog.client.read.merge import Merge
 from braidlog.logstream import committer, reading, sequencer
 from braidlog.logstream.core import Core
@@ -30,7 +31,7 @@ from braidlog.logstream.states import ReplicaState
 from braidlog.logstream.storage import Batch, Placed
 from braidlog.metarepo.group import MetadataMember
 from braidlog.metarepo.leader import leadership, publisher, repair
-from braidlog.metarepo.machine import repository
+from braidlog.metarepo.machine import repository, spread
 from braidlog.node.peers.directory import Directory
 from braidlog.node.replication.replica_store import ReplicaStore
 from braidlog.node.replication.scrub import Scrub
@@ -44,7 +45,7 @@ from braidlog.serving.sessions import Session
 from braidlog.serving.shares import Shares
 from braidlog.types import Producer
 from braidlog.wire.commands import Trim
-from braidlog.wire.messages import Appended, Configure, Replicate
+from braidlog.wire.messages import Appended, Configure, Replicate, StreamStatus
 from braidlog.wire.results import Trimmed
 from property.logstream import mutations
 from property.metarepo.ends import Ends
@@ -306,6 +307,26 @@ def keys_leave_sealed_streams(patch: Patch) -> None:
     patch.setattr(Routes, "key_streams", wrong)
 
 
+def epochs_outlive_a_change(patch: Patch) -> None:
+    """A change of streams leaves the epochs of those that had keys as they are."""
+    right: Any = vars(spread)["begin"]
+
+    def wrong(state: Any, index: int, stream: Any, status: StreamStatus) -> None:
+        if status is StreamStatus.SEALED:
+            right(state, index, stream, status)
+
+    patch.setattr(spread, "begin", wrong)
+
+
+def sent_is_sent_anew(patch: Patch) -> None:
+    """What was under way at a change of streams is sent again, stored or not."""
+
+    async def nothing(*_: Any) -> dict[Any, int]:
+        return {}
+
+    patch.setattr(AsyncClusterLog, "_stored", nothing)
+
+
 def nobody_learns_for_too_few(patch: Patch) -> None:
     """A stream that too few replicas are left of waits for those that failed."""
     patch.setattr(Replica, "damaged", Replica._invalid)
@@ -386,6 +407,10 @@ PLANTED: Mapping[str, Planted] = {
     ),
     "overtaken at the bound": Planted(overtaken_at_the_bound, STORMS["crowded"], (1,)),
     "certain for all": Planted(certain_for_all, STORMS["crowded"], (9,)),
+    "epochs outlive a change": Planted(
+        epochs_outlive_a_change, STORMS["changes"], (1, 2)
+    ),
+    "sent is sent anew": Planted(sent_is_sent_anew, STORMS["changes"], (10,)),
     "keys leave sealed streams": Planted(keys_leave_sealed_streams, _LONG, (10, 5)),
     "epoch reported before the sync": Planted(
         _in_python(mutations.epoch_reported_before_the_sync),

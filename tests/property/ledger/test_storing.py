@@ -117,9 +117,16 @@ def explore(variant: Variant, every: int = 1) -> None:
 class Run:
     """One history: batches, attempts that stand still, streams that forget."""
 
-    def __init__(self, variant: Variant, seed: int, *, loses: bool = False) -> None:
+    def __init__(
+        self,
+        variant: Variant,
+        seed: int,
+        *,
+        loses: bool = False,
+        removes: bool = False,
+    ) -> None:
         self.choice = random.Random(seed)
-        self.loses = loses
+        self.loses, self.removes = loses, removes
         self.streams = self.choice.choice((1, 2))
         self.variant = variant
         self.world = variant.world(self.streams)
@@ -175,14 +182,18 @@ class Run:
     def disturb(self) -> None:
         if self.zombies and self.choice.random() < 0.5:
             self.choice.choice(self.zombies).step()
+        if self.removes and self.streams > 1 and self.choice.random() < 0.05:
+            self.world.removed.add(2)
         if self.loses and self.choice.random() < 0.05:
             self.world.lose(self.choice.choice)
 
 
-def histories(variant: Variant, count: int, *, loses: bool = False) -> None:
+def histories(
+    variant: Variant, count: int, *, loses: bool = False, removes: bool = False
+) -> None:
     for seed in range(count):
         try:
-            Run(variant, seed, loses=loses).play()
+            Run(variant, seed, loses=loses, removes=removes).play()
         except AssertionError as error:
             raise AssertionError(f"seed {seed}: {error}") from error
 
@@ -330,3 +341,21 @@ def test_a_planted_bug_is_found(name: str) -> None:
 
 def test_a_lane_begins_with_one() -> None:
     assert (Lane().first, Lane().next) == (1, 1)
+
+
+@named_in_both_ways
+def test_a_batch_is_stored_once_although_a_stream_is_removed() -> None:
+    histories(Variant(), 600, removes=True)
+    histories(Variant(), 200, removes=True, loses=True)
+
+
+def test_what_a_removed_stream_has_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: the heir begins with the first record of the batch."""
+    right = World._find
+
+    def nothing_there(self: World, effect: Any) -> int:
+        return 1 if effect.stream in self.removed else right(self, effect)
+
+    monkeypatch.setattr(World, "_find", nothing_there)
+    with pytest.raises(AssertionError):
+        histories(Variant(), 600, removes=True)

@@ -16,6 +16,7 @@ from typing import Any
 from braidlog.errors import (
     FencedError,
     InvalidArgumentError,
+    NotFoundError,
     SequenceGapError,
     UnavailableError,
 )
@@ -69,6 +70,9 @@ class World:
     entries: list[Any] = field(default_factory=list)
     streams: dict[int, Stream] = field(default_factory=lambda: {1: Stream()})
     files: dict[tuple[int, str], dict[str, list[Row]]] = field(default_factory=dict)
+
+    removed: set[int] = field(default_factory=set)
+    """Streams that take nothing any more."""
 
     lists: dict[tuple[int, str], dict[str, tuple[StagedFile, ...]]] = field(
         default_factory=dict
@@ -151,9 +155,13 @@ class World:
                 return StagedFileError("is gone", file=effect.listed.path)
             case s.AskNext():
                 return {
-                    stream: self.streams[stream].next(producer)
+                    stream: 0
+                    if stream in self.removed
+                    else self.streams[stream].next(producer)
                     for stream, producer in effect.producers.items()
                 }
+            case s.Home():
+                return 1
             case s.Find():
                 return self._find(effect)
             case s.RemoveBatches():
@@ -243,7 +251,12 @@ class Driver:
             try:
                 yield from self._store_one(store)
                 outcomes.append(None)
-            except (InvalidArgumentError, FencedError, UnavailableError) as refused:
+            except (
+                InvalidArgumentError,
+                FencedError,
+                NotFoundError,
+                UnavailableError,
+            ) as refused:
                 outcomes.append(refused)
         yield
         return outcomes
@@ -252,6 +265,8 @@ class Driver:
         sequence, stream = store.sequence, self._world.streams[store.stream]
         for part in store.parts:
             for row in self._world.rows_of(part.file.path)[part.skip :]:
+                if store.stream in self._world.removed:
+                    raise NotFoundError("it was removed")
                 stream.append(store.producer, sequence, row)
                 sequence += 1
                 yield

@@ -65,13 +65,13 @@ def forgets_in_a_snapshot(patch: pytest.MonkeyPatch) -> None:
 
 
 def begins_an_epoch_too_early(patch: pytest.MonkeyPatch) -> None:
-    begin = streams._begin
+    begin = streams.begin
 
     def begun(state: State, index: int, stream: StreamState, status: Any) -> None:
         begin(state, index, stream, status)
         stream.start = max(1, stream.start - 1)
 
-    patch.setattr(streams, "_begin", begun)
+    patch.setattr(streams, "begin", begun)
 
 
 def never_replaces(patch: pytest.MonkeyPatch) -> None:

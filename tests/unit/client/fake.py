@@ -49,6 +49,7 @@ from braidlog.wire.messages import (
     Read,
     Records,
     Run,
+    Spread,
     StreamInfo,
     StreamStatus,
 )
@@ -88,6 +89,8 @@ class FakeLog:
     high_watermark: int = 0
     trim: int = 1
     cursors: dict[str, results.CursorRow] = field(default_factory=dict)
+    revision: int = 0
+    spread: Spread | None = None
 
 
 Fault = Callable[[int, Message], str]
@@ -116,6 +119,8 @@ class FakeCluster:
         self.fault: Fault = lambda node, message: ""
         self.received: list[tuple[int, Message]] = []
         self.record_bytes_max = 1 << 30
+        self.ends_epochs = True
+        """Whether a change of streams begins new epochs, as it must."""
         self.stale: set[int] = set()
         """Nodes that learn of nothing any more and serve what they knew: nothing."""
         self._changed = asyncio.Event()
@@ -223,6 +228,8 @@ class FakeCluster:
         stream = self.streams[message.stream]
         if stream.status is StreamStatus.SEALED:
             raise SealedError("sealed", epoch=stream.epoch)
+        if message.epoch not in (0, stream.epoch):
+            raise SealedError("another epoch", epoch=stream.epoch)
         if node != stream.replicas[0]:
             raise NotPrimaryError(
                 "moved", primary=stream.replicas[0], epoch=stream.epoch
@@ -345,6 +352,8 @@ class FakeCluster:
             log.info.min_replicas,
             log.info.options,
             log.info.created,
+            log.revision,
+            log.spread,
         )
 
     def _execute(self, message: Execute, payload: bytes) -> Answer:
@@ -376,28 +385,17 @@ class FakeCluster:
                 ]
                 found.trim = max(found.trim, min([glsn, *pins]))
                 return results.Trimmed(found.trim)
-            case commands.AlterLog(log, options=bytes(options), known=given):
-                found = self.logs[log]
-                if given not in (None, found.info.options):
-                    raise FencedError("the options were changed meanwhile")
-                found.info = msgspec.structs.replace(found.info, options=options)
-            case commands.AlterLog(log, replication=wanted, min_replicas=fewest):
-                found = self.logs[log]
-                shape = {
-                    "replication": wanted or found.info.replication,
-                    "min_replicas": fewest or found.info.min_replicas,
-                }
-                require_shape(shape["replication"], shape["min_replicas"], b"")
-                require_nodes(
-                    self.nodes,
-                    wanted or 0,
-                    fewest or 0,
-                    allow_missing=command.allow_missing,
-                )
-                found.info = msgspec.structs.replace(found.info, **shape)
+            case commands.SetStreams():
+                return self._set_streams(command)
+            case commands.AlterLog(log=log) if not self._is_expected(command):
+                raise FencedError("another revision")
+            case commands.AlterLog():
+                self._alter(command)
             case commands.Seal(stream) | commands.Unseal(stream):
                 sealed = isinstance(command, commands.Seal)
                 there = self.streams[stream]
+                if command.expected not in (None, there.epoch):
+                    raise FencedError("another epoch")
                 there.epoch += 1
                 there.status = StreamStatus.SEALED if sealed else StreamStatus.RUNNING
                 return results.Epoch(stream, there.epoch, there.next)
@@ -440,6 +438,65 @@ class FakeCluster:
             case _:
                 raise InvalidArgumentError(f"the fake does not know {command}")
         return results.Done()
+
+    def _alter(self, command: commands.AlterLog) -> None:
+        found = self.logs[command.log]
+        info = found.info
+        if command.known not in (None, info.options):
+            raise FencedError("the options were changed meanwhile")
+        wanted = command.replication or info.replication
+        fewest = command.min_replicas or info.min_replicas
+        require_shape(wanted, fewest, b"")
+        require_nodes(
+            self.nodes,
+            command.replication or 0,
+            command.min_replicas or 0,
+            allow_missing=command.allow_missing,
+        )
+        found.info = msgspec.structs.replace(
+            info,
+            name=command.name or info.name,
+            options=info.options if command.options is None else command.options,
+            replication=wanted,
+            min_replicas=fewest,
+        )
+
+    def _is_expected(self, command: commands.AlterLog | commands.SetStreams) -> bool:
+        log = self.logs[command.log]
+        if command.expected not in (None, log.revision):
+            return False
+        log.revision = self.index + 1
+        return True
+
+    def _set_streams(self, command: commands.SetStreams) -> results.Result:
+        if not self._is_expected(command):
+            raise FencedError("another revision")
+        log = self.logs[command.log]
+        first = tuple(s.number for s in log.streams)
+        spread = log.spread or Spread(0, first, first)
+        if command.streams == len(spread.keyed):
+            return results.Created(command.log, spread.keyed)
+        kept = tuple(n for n in spread.producers if n not in spread.keyed)
+        keyed = (spread.keyed + kept)[: command.streams]
+        for _ in range(command.streams - len(keyed)):
+            nodes = list(self.nodes)
+            number = max(self.streams) + 1
+            at = number % len(nodes)
+            order = (nodes[at:] + nodes[:at])[: log.info.replication]
+            made = self.streams[number] = Stream(number, command.log, tuple(order))
+            log.streams.append(made)
+            keyed += (number,)
+        for number in spread.keyed:
+            self.streams[number].epoch += self.ends_epochs
+            if number not in {*keyed, *spread.producers}:
+                self.streams[number].status = StreamStatus.SEALED
+                spread = msgspec.structs.replace(
+                    spread, removed=(*spread.removed, (number, log.high_watermark))
+                )
+        log.spread = msgspec.structs.replace(
+            spread, generation=spread.generation + 1, keyed=keyed
+        )
+        return results.Created(command.log, keyed)
 
     def _create(self, command: commands.CreateLog) -> results.Result:
         if any(log.info.name == command.name for log in self.logs.values()):

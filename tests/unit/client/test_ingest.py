@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -12,7 +13,7 @@ from braidlog import Producer
 from braidlog.client import AsyncClient
 from braidlog.client.connection.routing import stream_index
 from braidlog.client.ingest import AsyncIngest
-from braidlog.errors import SequenceGapError, TrimmedError
+from braidlog.errors import NotFoundError, SequenceGapError, TrimmedError
 from unit.client.fake import FakeCluster
 
 FIRST, SECOND = Producer(5), Producer(5, epoch=2)
@@ -86,3 +87,37 @@ async def test_what_a_producer_stored_is_found(
     await (await client.log("log")).trim(since)
     with pytest.raises(TrimmedError):
         await ingest.stored(one, FIRST, since - 1)
+
+
+async def test_a_removed_stream_says_so(
+    client: AsyncClient, ingest: AsyncIngest
+) -> None:
+    log = await client.log("log")
+    *_, added = await log.set_streams(4)
+    assert await ingest.append_all({added: (rows(b"a"), FIRST, 1)}) == {added: None}
+    await log.set_streams(1)
+    first, *others = (1, 2, 3)
+    assert ingest.streams == (first,)
+    asked = dict.fromkeys((first, *others, added), FIRST)
+    assert await ingest.next_sequence(asked) == {1: 1, 2: 1, 3: 1, added: 0}
+    found = await ingest.append_all({added: (rows(b"b"), FIRST, 2)})
+    assert isinstance(found[added], NotFoundError)
+    # What it has stays, and the streams of producers take appends.
+    assert await ingest.stored(added, FIRST, 1) == 2
+    assert await ingest.append_all({2: (rows(b"c"), FIRST, 1)}) == {2: None}
+    home = await ingest.home(FIRST)
+    assert home == log._appender.stream_of_producer(FIRST)
+    assert [r.value async for r in log.read()] == [b"a", b"c"]
+
+
+async def test_bulk_appends_go_on_over_a_change(
+    client: AsyncClient, ingest: AsyncIngest
+) -> None:
+    log = await client.log("log")
+    values = [b"%d" % number for number in range(40)]
+    loading = asyncio.create_task(ingest.append_all({2: (rows(*values), FIRST, 1)}))
+    for count in (5, 2, 4):
+        await asyncio.sleep(0)
+        await log.set_streams(count)
+    assert await loading == {2: None}
+    assert [r.value async for r in log.read()] == values

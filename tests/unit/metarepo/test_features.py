@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from braidlog.errors import OlderNodesError
 from braidlog.metarepo.leader.publisher import Publisher, PublisherSettings
 from braidlog.metarepo.machine.repository import Repository
 from braidlog.wire import commands
 from braidlog.wire.messages import FEATURES, Configure, Report
+from braidlog.wire.results import Created, Done
 from unit.metarepo.bench import Bench
 from unit.metarepo.test_group import Lone
 
@@ -76,3 +78,29 @@ def test_a_leader_that_did_not_keep_the_features_hears_of_them_in_reports() -> N
     assert lone.group.repository.config(1).features == FEATURES
     sent = [each for each in lone.sent if isinstance(each, Configure)]
     assert sent[-1].streams[0].features == FEATURES
+
+
+def test_streams_change_when_all_nodes_know_that() -> None:
+    lone = Lone().prepared()
+    reports, state = Reports(lone), lone.group.repository.state
+    [log] = state.logs.values()
+    reports.say(0)
+    change = commands.SetStreams(log.log, len(log.streams) + 1)
+    for early in (change, commands.AlterLog(log.log, name="x", expected=0)):
+        answer = lone.do(early)
+        assert answer is not None
+        assert type(answer.error) is OlderNodesError
+    lone.result(commands.AlterLog(log.log, name="x"))
+    assert log.revision == 0, "an earlier version does not count it"
+    reports.say(FEATURES)
+    made = lone.result(change)
+    assert isinstance(made, Created)
+    assert made.streams == log.streams
+    assert lone.events[-1].text == f"log 'x' has {len(log.streams)} streams now"
+    lone.result(commands.AlterLog(log.log, name="y"))
+    assert log.revision > 0
+    # From now on who does not know it stays outside.
+    answer = lone.do(register(9, 0))
+    assert answer is not None
+    assert type(answer.error) is OlderNodesError
+    assert lone.result(register(9, FEATURES)) == Done()

@@ -46,6 +46,20 @@ def test_what_is_old_in_all_streams_goes(bench: Bench) -> None:
     assert bench.repository.config(1).trim == 21
 
 
+def test_a_removed_stream_that_is_old_as_a_whole_holds_nothing() -> None:
+    bench = Bench()
+    bench.create((1,))
+    bench.do(commands.AlterLog(LOG, options=OPTIONS))
+    bench.do(commands.SetStreams(LOG, 2))
+    bench.do(one_cut(1, (2, 1, 1, 10)))
+    bench.do(commands.SetStreams(LOG, 1))
+    epoch = bench.repository.state.streams[1].epoch
+    bench.do(one_cut(2, (1, 1, 11, 10), epoch=epoch))
+    assert said(bench, 2, 11) == Trimmed(1), "all of it is old"
+    assert said(bench, 1, 15) == Trimmed(15)
+    assert list(bench.repository.state.streams) == [1], "it went with its last record"
+
+
 def test_so_many_bytes_are_kept(bench: Bench) -> None:
     def look(bytes_max: int) -> Result:
         said(bench, 1, 0, (1, 100), (6, 50), bytes_max=bytes_max)

@@ -19,6 +19,13 @@ if TYPE_CHECKING:
     from braidlog.client import Client
 
 
+_expect_option = click.option(
+    "--expect",
+    type=click.IntRange(min=1),
+    help="Only if the stream is in this epoch, which `stream list` shows.",
+)
+
+
 @click.group(cls=group_of(ClusterCommand))
 def stream() -> None:
     """List, seal and move streams of a cluster."""
@@ -37,8 +44,9 @@ def list_(session: Session, log: str | None) -> None:
 
 @stream.command()
 @click.argument("number", metavar="STREAM", type=parameters.POSITION)
+@_expect_option
 @yes_option
-def seal(session: Session, number: int, *, yes: bool) -> None:
+def seal(session: Session, number: int, *, expect: int | None, yes: bool) -> None:
     """Stop appends to STREAM.
 
     Acknowledged records stay readable. Appends whose key belongs to the stream wait
@@ -47,18 +55,19 @@ def seal(session: Session, number: int, *, yes: bool) -> None:
     with session.client() as client:
         log = _find(client, number)["log"]
         session.confirm(f"stop appends to stream {number} of {log}", yes=yes)
-        epoch = client.seal(number)
+        epoch = client.seal(number, expect=expect)
     text = f"stream {number} of {log} is sealed in epoch {epoch}"
     line(session, text, log=log, stream=number, epoch=epoch)
 
 
 @stream.command()
 @click.argument("number", metavar="STREAM", type=parameters.POSITION)
-def unseal(session: Session, number: int) -> None:
+@_expect_option
+def unseal(session: Session, number: int, *, expect: int | None) -> None:
     """Allow appends to STREAM again."""
     with session.client() as client:
         log = _find(client, number)["log"]
-        epoch = client.unseal(number)
+        epoch = client.unseal(number, expect=expect)
     text = f"stream {number} of {log} takes appends in epoch {epoch}"
     line(session, text, log=log, stream=number, epoch=epoch)
 
@@ -68,6 +77,7 @@ def unseal(session: Session, number: int) -> None:
 @click.option("--from", "source", type=parameters.NODE, help="Node.")
 @click.option("--to", "target", type=parameters.NODE, help="Node.")
 @click.option("--cancel", is_flag=True, help="Cancel the move in progress.")
+@_expect_option
 def move(
     session: Session,
     number: int,
@@ -75,6 +85,7 @@ def move(
     source: int | None,
     target: int | None,
     cancel: bool,
+    expect: int | None,
 ) -> None:
     """Move a replica of STREAM to another node.
 
@@ -98,7 +109,7 @@ def move(
                 NOT_FOUND,
             )
         state = find_node(client.metadata(), target)["state"]
-        client.move_replica(number, source, target)
+        client.move_replica(number, source, target, expect=expect)
     line(
         session,
         f"stream {number} of {found['log']} moves from node {source} to {target}",

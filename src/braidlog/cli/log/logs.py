@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -175,6 +177,11 @@ def _first_timestamp(session: Session, log: Log) -> int | None:
     ),
 )
 @click.option(
+    "--streams",
+    type=parameters.STREAMS,
+    help="In a cluster: streams over which records are spread.",
+)
+@click.option(
     "--replication",
     type=parameters.STREAMS,
     help="In a cluster: replicas of each stream.",
@@ -189,37 +196,110 @@ def _first_timestamp(session: Session, log: Log) -> int | None:
     is_flag=True,
     help=("In a cluster: even if there are fewer nodes than --replication."),
 )
+@click.option(
+    "--compression",
+    type=click.Choice(["none", "zstd", "lz4"]),
+    help="In a cluster: how new record batches are stored.",
+)
+@click.option("--name", "new_name", help="In a cluster: the new name of the log.")
+@click.option(
+    "--expect",
+    type=click.IntRange(min=0),
+    help=(
+        "In a cluster: only if the settings are of this revision, which "
+        "`log describe` shows."
+    ),
+)
 def set_(
     session: Session,
     /,
     name: str,
     *,
-    replication: int | None,
-    min_replicas: int | None,
+    expect: int | None,
     allow_missing: bool,
-    **retention: Any,
+    retention_ms: int | None,
+    retention_bytes: int | None,
+    new_name: str | None,
+    **placed: Any,
 ) -> None:
     """Change settings of the log NAME; others stay unchanged."""
+    retention = {"retention_ms": retention_ms, "retention_bytes": retention_bytes}
     given = {
         key: value or None for key, value in retention.items() if value is not None
     }
-    placed = {"replication": replication, "min_replicas": min_replicas}
     placed = {key: value for key, value in placed.items() if value is not None}
+    if new_name is not None:
+        placed["name"] = new_name
     if not given and not placed:
         raise click.UsageError("pass a setting to change; --help lists them")
     if session.cluster is None:
-        for only in placed:
+        for only in (*placed, *(["expect"] if expect is not None else [])):
             raise click.UsageError(f"--{only.replace('_', '-')} needs --cluster")
     with session.changing() as store:
         target: Any = store.log(name)
-        if placed:
-            target.set_replication(**placed, allow_missing=allow_missing)
-        if given:
+        if session.cluster is None:
             # Both are replaced at once.
-            now = target.options
-            kept = {key: getattr(now, key) for key in retention}
+            kept = {key: getattr(target.options, key) for key in retention}
             target.set_options(**kept | given)
-    line(session, f"changed {name}", log=name, **placed, **given)
+            line(session, f"changed {name}", log=name, **given)
+            return
+        before = target.describe()
+        for each in _what_it_does(before, placed | given):
+            message(each)
+        began = monotonic()
+        streams = placed.pop("streams", None)
+        if placed or given:
+            expect_next = target.alter(
+                **placed, **given, allow_missing=allow_missing, expect=expect
+            )
+            expect = None if expect is None else expect_next
+        if streams is not None:
+            target.set_streams(streams, expect=expect)
+            placed["streams"] = streams
+        took = monotonic() - began
+        after = target.describe()
+    line(
+        session,
+        f"changed {name} in {took * 1000:.0f} ms; its settings are of revision "
+        f"{after.revision} now",
+        log=name,
+        **({} if new_name is None else {"new_name": placed.pop("name")}),
+        **placed,
+        **given,
+        revision=after.revision,
+        took_ms=round(took * 1000),
+    )
+
+
+def _what_it_does(log: Any, changes: dict[str, Any]) -> Iterator[str]:
+    """Yield what changes of settings will do, as far as it is not in their names."""
+    if (streams := changes.get("streams")) is not None:
+        yield from _what_streams_do(log, streams)
+    if (replication := changes.get("replication")) is not None:
+        more = (replication - log.replication) * len(log.streams)
+        if more:
+            what = "copied one after the other" if more > 0 else "dropped"
+            yield f"{counted(abs(more), 'replica')} will be {what}"
+    if changes.get("compression") not in (None, log.compression):
+        yield "stored batches stay as they are; new ones are stored in the new way"
+    if "retention_ms" in changes or "retention_bytes" in changes:
+        yield "records that are beyond the new retention go within seconds"
+    if changes.get("name") not in (None, log.name):
+        yield f"programs that open {log.name!r} by its name have to use the new one"
+
+
+def _what_streams_do(log: Any, streams: int) -> Iterator[str]:
+    known = len(log.key_streams)
+    if streams > known:
+        yield (
+            f"{known} to {counted(streams, 'stream')}: most keys move; positions, "
+            "and the order of each key, stay"
+        )
+    elif streams < known:
+        yield (
+            f"{known} to {counted(streams, 'stream')}: the last ones take no keys any "
+            "more, and are read until they are trimmed"
+        )
 
 
 @log.command()
@@ -248,13 +328,17 @@ def _shown(log: dict[str, Any]) -> dict[str, Any]:
 
 
 def _shown_in_cluster(log: dict[str, Any]) -> dict[str, Any]:
-    streams = {f"stream {each['stream']}": _stream(each) for each in log["streams"]}
+    streams = {
+        f"stream {each['stream']}": _stream(each) + _role(log, each["stream"])
+        for each in log["streams"]
+    }
     return {
         **_begin(log),
         "replication": _replication(log),
         "compression": log["compression"],
         "retention": _retention(log),
         "id": log["id"],
+        "revision": log["revision"],
         **streams,
     }
 
@@ -292,6 +376,14 @@ def _stream(stream: dict[str, Any]) -> str:
     learners = ", ".join(map(str, stream["learners"]))
     copied = f", copied to {learners}" if learners else ""
     return f"{stream['status']} in epoch {stream['epoch']} on {nodes}{copied}"
+
+
+def _role(log: dict[str, Any], stream: int) -> str:
+    if stream in log["removed"]:
+        return ", removed: it goes when its last record is trimmed"
+    if stream not in log["key_streams"]:
+        return ", only for producers of programs"
+    return ""
 
 
 def _range(store: Logs, name: str) -> dict[str, Any]:

@@ -1,15 +1,18 @@
 """The appends of one client to one log: their streams, pieces and bytes."""
+# One file: one way to the streams, also while these are changed.
 
 from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from braidlog._native import Entry, Line
 from braidlog.client.append.byte_budget import ByteBudget
+from braidlog.client.append.change import Moved, Search, StreamChange
 from braidlog.client.append.flush import Flush
+from braidlog.client.append.parts import Parts, divide, positions_of
 from braidlog.client.append.pieces import OpenPiece, Piece
 from braidlog.client.append.rows import (
     SEQUENCE_NEVER,
@@ -30,6 +33,7 @@ from braidlog.errors import (
     ClosedError,
     InvalidArgumentError,
     LogError,
+    NotFoundError,
     NotReadyError,
     SequenceGapError,
 )
@@ -37,7 +41,7 @@ from braidlog.store.arguments import (
     checked_timeout,
 )
 from braidlog.store.catalog import LogOptions
-from braidlog.types import Producer
+from braidlog.types import Compression, Producer
 from braidlog.wire.features import needed
 from braidlog.wire.messages import Feature
 
@@ -45,8 +49,13 @@ from braidlog.wire.messages import Feature
 class LogAppender:
     """The appenders of the streams of a log, and what they share."""
 
-    def __init__(self, cluster: Cluster, log: bytes, codec: BatchCodec) -> None:
-        """Begin with a producer that nobody else has."""
+    def __init__(
+        self, cluster: Cluster, log: bytes, codec: BatchCodec, search: Search
+    ) -> None:
+        """Begin with a producer that nobody else has.
+
+        ``search`` finds what is stored when the streams of the log were changed.
+        """
         settings = cluster.settings
         self.end = 1
         # Asked for each append, it would be a system call each time.
@@ -55,7 +64,8 @@ class LogAppender:
         self._settings = settings
         self._log = log
         self._codec = codec
-        self._producer = Producer(int.from_bytes(settings.entropy(8), "little") or 1)
+        self._search = search
+        self._producer = self._new_producer()
         self.rows = Rows(
             settings.record_bytes_max,
             settings.clock,
@@ -66,18 +76,34 @@ class LogAppender:
         self._round_robin = RoundRobin()
         self._appenders: dict[int, StreamAppender] = {}
         self._ended: LogError | None = None
+        self._generation = cluster.routes.generation(log)
+        """Of the streams of the log, to which the appenders send."""
+        self._options: tuple[bytes | None, Compression] = None, "none"
+        """As stored, and what they say of compression: each batch asks for that."""
+        self._change: StreamChange | None = None
+        self._parted: dict[Waiter, Parts] = {}
         self.keyless: Line[Waiter] | None = None
         """Where records without a key go, until a batch is closed or routes change."""
         self._keyed: tuple[Line[Waiter], ...] = ()
         """Where those with one go, by the index of its stream, until routes change."""
         self._running: tuple[int, ...] = ()
         """The streams that took appends when `keyless` was chosen."""
-        options = LogOptions.decode_or_default(cluster.routes.log(log).options)
-        self._compression = options.compression
         cluster.listen(self._routes_changed)
+
+    def _compression(self) -> Compression:
+        options = self._cluster.routes.log(self._log).options
+        if options != self._options[0]:
+            self._options = options, LogOptions.decode_or_default(options).compression
+        return self._options[1]
+
+    def _new_producer(self) -> Producer:
+        entropy = self._settings.entropy(8)
+        return Producer(int.from_bytes(entropy, "little") or 1)
 
     def _routes_changed(self) -> None:
         self.keyless, self._keyed, self._running = None, (), ()
+        if self._cluster.routes.generation(self._log) > self._generation:
+            self._change_streams()
         for appender in self._appenders.values():
             appender.routes_changed()
 
@@ -86,8 +112,104 @@ class LogAppender:
         self._ended = error or ClosedError("the client is closed")
         self._cluster.unlisten(self._routes_changed)
         self.keyless, self._keyed, self._running = None, (), ()
+        if self._change is not None:
+            self._change.close(self._ended)
         for appender in self._appenders.values():
             appender.close(self._ended)
+
+    # -- changes of the streams --------------------------------------------------
+
+    def _change_streams(self) -> None:
+        """Settle what is under way, and let what comes wait for that."""
+        self._generation = self._cluster.routes.generation(self._log)
+        left = [appender.leave() for appender in self._appenders.values()]
+        # What an earlier one sent cannot come behind what the next ones send.
+        self._appenders, self._producer = {}, self._new_producer()
+        left = [each for each in left if each.batches or each.waiting]
+        if self._change is None and left:
+            self._change = StreamChange(
+                left,
+                self._search,
+                self._budget,
+                self._cluster.backoff(),
+                self._settings.share,
+                self._changed,
+            )
+
+    def _changed(self, anew: Sequence[Moved]) -> None:
+        self._change = None
+        for moved in anew:
+            self._put_anew(moved.entry, moved.stream)
+
+    def _put(
+        self, entry: Records, stream: int, generation: int, *, fixed: bool = False
+    ) -> None:
+        """Append to a stream chosen in a generation; ``fixed``: by the caller."""
+        if self._change is not None:
+            self._change.hold(entry, stream if fixed else None)
+        elif generation != self._generation:
+            self._put_anew(entry, stream if fixed else None)
+        else:
+            self._appender_of(stream).add(entry)
+
+    def _put_anew(self, entry: Records, stream: int | None) -> None:
+        """Append what was for other streams, or came while these were changed."""
+        try:
+            streams = self._streams_anew(entry, stream)
+        except LogError as error:
+            self._budget.give(entry.size)
+            if not entry.waiter.done():
+                entry.waiter.set_exception(error)
+            return
+        if len(set(streams)) == 1:
+            self._appender_of(streams[0]).add(entry)
+            return
+        parts = divide(
+            entry,
+            streams,
+            lambda records, count, size: Entry(
+                self._loop.create_future(), records, count, size, entry.deadline
+            ),
+        )
+        parted = Parts(entry, [part for _, part in parts], self._take_back)
+        self._parted[entry.waiter] = parted
+        entry.waiter.add_done_callback(self._joined)
+        for target, (_, part) in parts:
+            self._appender_of(target).add(part)
+
+    def _joined(self, waiter: Waiter) -> None:
+        self._parted.pop(waiter, None)
+
+    def _streams_anew(self, entry: Records, stream: int | None) -> Sequence[int]:
+        """Return the stream of all records of an entry, or that of each of them."""
+        producer = entry.producer
+        if producer is not None:
+            if stream is None:
+                stream = self.stream_of_producer(producer)
+            self._require_open(stream)
+            return (stream,)
+        keys = entry.records[1]
+        keyless = self._any_stream()
+        if keys is None:
+            return (keyless,)
+        return [keyless if key is None else self.stream_of(key) for key in keys]
+
+    def is_open(self, stream: int) -> bool:
+        """Tell whether a stream is one of the log and was not removed."""
+        removed = self._cluster.routes.removed(self._log)
+        return stream not in removed and stream in self._cluster.streams_of(self._log)
+
+    def _require_open(self, stream: int) -> None:
+        """Refuse an append to a stream that takes none any more.
+
+        Raises:
+            NotFoundError: it was removed.
+        """
+        if not self.is_open(stream):
+            raise NotFoundError(
+                f"stream {stream} was removed from the log: it takes no appends any "
+                "more. Choose one of the streams that the log has now"
+            )
 
     # -- records -----------------------------------------------------------------
 
@@ -128,7 +250,7 @@ class LogAppender:
 
     def stream_of_producer(self, producer: Producer) -> int:
         """Return the stream of a producer that the caller brings."""
-        return self.stream_of(producer.id.to_bytes(8, "little"))
+        return self._cluster.routes.stream_of_producer(self._log, producer.id)
 
     def _any_stream(self) -> int:
         routes = self._cluster.routes
@@ -153,6 +275,7 @@ class LogAppender:
                 self._flush,
                 self._closed_batch,
                 self.reached,
+                self._known_end,
             )
         return appender
 
@@ -162,6 +285,10 @@ class LogAppender:
             self._round_robin.advance(stream)
         if len(running) > 1:
             self.keyless = self._appender_of(self._round_robin.current(running)).line
+
+    def _known_end(self) -> int:
+        known = self._cluster.routes.log(self._log).high_watermark + 1
+        return max(self.end, known)
 
     def reached(self, end: int) -> None:
         """Take note that the log goes at least up to ``end``."""
@@ -202,9 +329,17 @@ class LogAppender:
 
     def withdraw(self, entry: Records) -> None:
         """Take a record back that nobody waits for, if it was not sent."""
-        for appender in self._appenders.values():
-            if appender.withdraw(entry):
-                return
+        self._take_back(entry)
+
+    def _take_back(self, entry: Records) -> bool:
+        """Take records back; False if they may be stored."""
+        if (parted := self._parted.get(entry.waiter)) is not None:
+            return parted.withdraw()
+        if self._change is not None:
+            known = self._change.withdraw(entry)
+            if known is not None:
+                return known
+        return any(each.withdraw(entry) for each in self._appenders.values())
 
     async def position(self, entry: Records) -> int:
         """Return the position of the first record of an entry once it is durable.
@@ -244,19 +379,22 @@ class LogAppender:
         keys = None if key is None else (key,)
         records = Columns((value,), keys, timestamp, (headers,) if headers else None)
         try:
+            entry = self._entry(records, size, producer, sequence, deadline)
             # Chosen when there is room, so that its stream is one that runs then.
-            if stream is not None:
-                appender = self._appender_of(stream)
+            if self._change is not None:
+                self._change.hold(entry, stream)
+            elif stream is not None:
+                self._require_open(stream)
+                self._appender_of(stream).add(entry)
             elif key is None and producer is None:
-                appender = self._any_appender()
+                self._any_appender().add(entry)
             else:
                 check_producer(producer, sequence)
                 appender = self._appender_of(self._stream_for(key, producer))
                 if not self._keyed and key is not None:
                     streams = self._cluster.routes.key_streams(self._log)
                     self._keyed = tuple(self._appender_of(s).line for s in streams)
-            entry = self._entry(records, size, producer, sequence, deadline)
-            appender.add(entry)
+                appender.add(entry)
         except BaseException:
             self._budget.give(size)
             raise
@@ -286,8 +424,11 @@ class LogAppender:
                 + 1,
             )
             return range(end, end)
+        generation = self._generation
         pieces = self.pieces(rows, whole=producer is not None)
-        return await self._append(len(rows), pieces, producer, sequence, deadline)
+        return await self._append(
+            len(rows), pieces, producer, sequence, deadline, generation
+        )
 
     async def append_plain(
         self,
@@ -311,9 +452,14 @@ class LogAppender:
         deadline = self._deadline(timeout)
         check_producer(producer, sequence)
         piece = Piece.plain(*known)
-        stream = 0 if producer is not None else self._any_appender().stream
+        stream = 0
+        if producer is None:
+            waits = self._change is not None
+            stream = self._any_stream() if waits else self._any_appender().stream
         pieces = [(stream, piece)]
-        return await self._append(len(values), pieces, producer, sequence, deadline)
+        return await self._append(
+            len(values), pieces, producer, sequence, deadline, self._generation
+        )
 
     async def _append(
         self,
@@ -322,8 +468,9 @@ class LogAppender:
         producer: Producer | None,
         sequence: int | None,
         deadline: float,
+        generation: int,
     ) -> Sequence[int]:
-        waiting: list[tuple[Piece, StreamAppender, Records]] = []
+        waiting: list[tuple[Piece, Records]] = []
         try:
             for stream, piece in pieces:
                 if producer is not None:
@@ -332,39 +479,32 @@ class LogAppender:
                 entry = self._entry(
                     piece.records, piece.size, producer, sequence, deadline
                 )
-                appender = self._appender_of(stream)
-                appender.add(entry)
-                waiting.append((piece, appender, entry))
+                self._put(entry, stream, generation)
+                waiting.append((piece, entry))
                 sequence = None if sequence is None else sequence + len(piece.indexes)
             if len(waiting) == 1:
-                first = await waiting[0][2].waiter
-                return range(first, first + count)
+                return _dense(positions_of(await waiting[0][1].waiter, count))
             return await self._positions(count, waiting)
         except LogError as error:
-            _tell_of_the_others(error, count, waiting)
+            _tell_of_the_others(error, count, waiting, self._take_back)
             raise
         finally:
-            for _, appender, entry in waiting:
+            for _, entry in waiting:
                 if not entry.waiter.done():
+                    self._take_back(entry)
                     entry.waiter.cancel()
-                    appender.withdraw(entry)
                 elif not entry.waiter.cancelled():
                     entry.waiter.exception()
 
     async def _positions(
-        self, count: int, waiting: list[tuple[Piece, StreamAppender, Records]]
+        self, count: int, waiting: list[tuple[Piece, Records]]
     ) -> Sequence[int]:
         positions = [0] * count
-        for piece, _, entry in waiting:
-            first = await entry.waiter
-            for offset, index in enumerate(piece.indexes):
-                positions[index] = first + offset
-        dense = range(positions[0], positions[0] + count)
-        return (
-            dense
-            if positions[-1] == dense[-1] and list(dense) == positions
-            else (tuple(positions))
-        )
+        for piece, entry in waiting:
+            places = positions_of(await entry.waiter, len(piece.indexes))
+            for index, position in zip(piece.indexes, places, strict=True):
+                positions[index] = position
+        return _dense(positions)
 
     def _stream_for(self, key: bytes | None, producer: Producer | None) -> int:
         if producer is not None:
@@ -443,7 +583,8 @@ class LogAppender:
         waiter: asyncio.Future[int] = self._loop.create_future()
         entry = Entry(waiter, batch, batch.records, size, deadline, producer, sequence)
         try:
-            self._appender_of(stream).add(entry)
+            self._require_open(stream)
+            self._put(entry, stream, self._generation, fixed=True)
         except BaseException:
             self._budget.give(size)
             raise
@@ -466,20 +607,28 @@ class LogAppender:
         raise LogError(msg)
 
 
+def _dense(positions: Sequence[int]) -> Sequence[int]:
+    """Return positions as a range if they are in a row, otherwise as a tuple."""
+    dense = range(positions[0], positions[0] + len(positions))
+    in_a_row = positions[-1] == dense[-1] and list(dense) == list(positions)
+    return dense if in_a_row else tuple(positions)
+
+
 def _tell_of_the_others(
     error: LogError,
     count: int,
-    waiting: Sequence[tuple[Piece, StreamAppender, Records]],
+    waiting: Sequence[tuple[Piece, Records]],
+    take_back: Callable[[Records], bool],
 ) -> None:
     """Say of an error of one piece what became of the other ones.
 
     "not_stored" would be a lie: whoever is told so appends all of them again.
     """
     stored, open_ = 0, False
-    for piece, appender, entry in waiting:
+    for piece, entry in waiting:
         waiter = entry.waiter
         if not waiter.done():
-            open_ |= not appender.withdraw(entry)
+            open_ |= not take_back(entry)
         elif not waiter.cancelled() and (failure := waiter.exception()) is None:
             stored += len(piece.indexes)
         elif isinstance(failure, LogError):

@@ -72,6 +72,8 @@ class Outgoing(Generic[T]):
     flying: bool = False
     unknown: bool = False
     """Whether an attempt that ended may have stored it."""
+    since: int = 1
+    """Where the log ended, at least, when it was sent first."""
 
 
 Failure: TypeAlias = "tuple[Entry[T], LogError]"
@@ -254,6 +256,18 @@ class StreamProducer(Generic[T]):
         self._failed += [(entry, copy.copy(error)) for entry in waiting]
         self._unsettled = []
         self._behind = None
+
+    def leave(self) -> tuple[list[Outgoing[T]], list[Entry[T]]]:
+        """Give away what is not settled: batches in order, and what waited behind.
+
+        Nothing is sent any more; `unknown` of a batch says whether it may be stored.
+        """
+        batches = self._closed()
+        for batch in batches:
+            batch.unknown = batch.unknown or batch.flying
+            batch.flying = False
+        self._unsettled, self._behind = [], None
+        return batches, self.waiting.clear()
 
     def _gap(self, batch: Outgoing[T], error: SequenceGapError) -> None:
         if error.expected == 1 and batch.sequence > 1:

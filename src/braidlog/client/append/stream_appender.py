@@ -10,10 +10,10 @@ import asyncio
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import TypeAlias
 
-from braidlog._native import Entry, Line, settle
+from braidlog._native import Line, settle
 from braidlog.client.append.byte_budget import ByteBudget
+from braidlog.client.append.change import Left, Records, Waiter
 from braidlog.client.append.flush import Flush
 from braidlog.client.append.producer import Outgoing, ProducerLimits, StreamProducer
 from braidlog.client.batches import BatchCodec, Encoded
@@ -33,8 +33,7 @@ from braidlog.errors import (
 from braidlog.types import Compression, Producer
 from braidlog.wire.messages import Append, Appended, Message
 
-Waiter: TypeAlias = "asyncio.Future[int]"
-Records: TypeAlias = "Entry[Waiter]"
+__all__ = ["Records", "StreamAppender", "Waiter"]
 
 
 class _Attempt:
@@ -65,11 +64,12 @@ class StreamAppender:
         stream: int,
         producer: Producer,
         codec: BatchCodec,
-        compression: Compression,
+        compression: Callable[[], Compression],
         budget: ByteBudget,
         flush: Flush,
         closed_batch: Callable[[int], None],
         appended: Callable[[int], None],
+        log_end: Callable[[], int],
     ) -> None:
         """Begin without a connection."""
         self.stream = stream
@@ -80,6 +80,7 @@ class StreamAppender:
         self._flush = flush
         self._closed_batch = closed_batch
         self._appended = appended
+        self._log_end = log_end
         self._loop = asyncio.get_running_loop()
         self._link: Link | None = None
         self._node = 0
@@ -146,14 +147,23 @@ class StreamAppender:
 
     def close(self, error: LogError) -> None:
         """Fail everything that is not settled."""
+        self._stop()
+        self._core.give_up(error)
+        self._tell()
+
+    def leave(self) -> Left:
+        """Give away everything that is not settled, and do nothing any more."""
+        self._stop()
+        self._tell()
+        return Left(self.stream, *self._core.leave())
+
+    def _stop(self) -> None:
         for timer in (self._due, self._expiry, self._stuck):
             if timer is not None:
                 timer.cancel()
         if self._reaching is not None:
             self._reaching.cancel()
         self._forget_attempts()
-        self._core.give_up(error)
-        self._tell()
 
     # -- out ---------------------------------------------------------------------
 
@@ -184,6 +194,8 @@ class StreamAppender:
         attempt = _Attempt(self, batch)
         try:
             if batch.data is None:
+                if not batch.unknown:
+                    batch.since = self._log_end()
                 batch.data = self._encode(batch)
                 if batch.own:
                     self._closed_batch(self.stream)
@@ -202,7 +214,7 @@ class StreamAppender:
             if isinstance(records, Encoded):
                 return records.data
         return self._codec.encode(
-            batch.entries, batch.producer, batch.sequence, self._compression
+            batch.entries, batch.producer, batch.sequence, self._compression()
         )
 
     def ended(self, attempt: _Attempt, answer: Message | LogError) -> None:

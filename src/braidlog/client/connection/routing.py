@@ -6,17 +6,17 @@ the stream that the hash of its key names, whatever that stream's state is: it w
 a sealed one, because elsewhere it could overtake an earlier record of the same key. A
 record without a key goes to any running stream.
 
-The hash is the CRC-32 of zlib of the key, modulo the number of streams that the log had
-when it was created; streams are counted in the order of their numbers. So every client
-agrees, and a stream that is added later takes records without a key only.
+The hash is the CRC-32 of zlib of the key, modulo the number of streams that take keys.
+As long as they were not changed, these are the streams that the log had when it was
+created, in the order of their numbers; then the metadata name them (`Spread`). So every
+client that knows the generation of the spread agrees.
 
-Invariants: the index of the routes in use never falls; a key maps to one stream for as
-long as the log exists.
+Invariants: the index of the routes in use never falls; a key maps to one stream within
+a generation, and the id of a producer to one for as long as the log exists.
 """
 
 from __future__ import annotations
 
-import json
 import zlib
 from collections.abc import Iterable
 from functools import reduce
@@ -38,12 +38,20 @@ from braidlog.wire.messages import (
     StreamInfo,
     StreamStatus,
 )
+from braidlog.wire.spread import KEY_STREAMS, first_streams
+
+__all__ = [
+    "KEY_STREAMS",
+    "PORT",
+    "RoundRobin",
+    "Routes",
+    "parse_seeds",
+    "replicas_there",
+    "stream_index",
+]
 
 PORT: Final = 7400
 """Where a node listens if nothing else is said."""
-
-KEY_STREAMS: Final = "key_streams"
-"""Name of the log option that says over how many streams keys are spread."""
 
 _PORT_MAX: Final = (1 << 16) - 1
 # Names of logs in an error.
@@ -164,11 +172,11 @@ class Routes:
         """Return a stream.
 
         Raises:
-            NotFoundError: its log was deleted.
+            NotFoundError: its log was deleted, or it was removed and is trimmed.
         """
         if (info := self._streams.get(stream)) is None:
             msg = f"stream {stream} does not exist any more: its log was deleted"
-            raise NotFoundError(msg)
+            raise NotFoundError(f"{msg}, or it was removed and all of it is trimmed")
         return info
 
     def older(self, features: int) -> tuple[int, ...]:
@@ -225,16 +233,28 @@ class Routes:
         return tuple(info.node for info in ranked)
 
     def running(self, log: bytes) -> tuple[int, ...]:
-        """Return the streams of a log that take appends, by number."""
+        """Return the streams of a log that take appends without a key, by number."""
         if (running := self._running.get(log)) is None:
+            spread = self.log(log).spread
             running = self._running[log] = tuple(
                 sorted(
                     info.stream
                     for info in self.log(log).streams
                     if info.status is StreamStatus.RUNNING
+                    and (spread is None or info.stream in spread.keyed)
                 )
             )
         return running
+
+    def generation(self, log: bytes) -> int:
+        """Return how often the streams of a log were changed; 0 of a deleted one."""
+        found = self._logs.get(log)
+        return found.spread.generation if found and found.spread else 0
+
+    def removed(self, log: bytes) -> dict[int, int]:
+        """Return the streams that are sealed for good, and the last GLSN of each."""
+        spread = self.log(log).spread
+        return {} if spread is None else dict(spread.removed)
 
     def key_streams(self, log: bytes) -> tuple[int, ...]:
         """Return the streams that keys are spread over, in the order they count in."""
@@ -249,16 +269,25 @@ class Routes:
         keyed = self.key_streams(log)
         return keyed[stream_index(key, len(keyed))]
 
+    def stream_of_producer(self, log: bytes, producer: int) -> int:
+        """Return the stream of a producer that a caller brings, by its id.
+
+        It stays when the streams of the log are changed: another one would not know
+        what the producer has stored.
+        """
+        spread = self.log(log).spread
+        streams = self.key_streams(log) if spread is None else spread.producers
+        return streams[stream_index(producer.to_bytes(8, "little"), len(streams))]
+
 
 def _key_streams(info: LogInfo) -> tuple[int, ...]:
-    streams = tuple(sorted(stream.stream for stream in info.streams))
+    if info.spread is not None:
+        return info.spread.keyed
     try:
-        options = json.loads(info.options) if info.options else {}
-        count = int(options.get(KEY_STREAMS, len(streams)))
+        return first_streams((each.stream for each in info.streams), info.options)
     except (ValueError, TypeError, AttributeError) as error:
         msg = f"the options of log {info.name!r} cannot be read: {error}"
         raise InvalidArgumentError(msg) from error
-    return streams[:count] if 0 < count <= len(streams) else streams
 
 
 class RoundRobin:

@@ -130,6 +130,8 @@ class _Source:
     """LLSN that comes next; 0 while the stream is entered by GLSN."""
     complete: int = 0
     asked: bool = False
+    gone: bool = False
+    """Whether the log has it no longer."""
 
 
 class Merge:
@@ -165,6 +167,18 @@ class Merge:
         for stream in streams:
             self._sources.setdefault(stream, _Source())
 
+    def forget(self, streams: Iterable[int]) -> None:
+        """Ask no more for streams that the log has no longer: all of it is trimmed.
+
+        What is buffered is passed on as long as it comes next.
+        """
+        for stream in streams:
+            source = self._sources.get(stream)
+            if source is not None:
+                source.gone = True
+                if not source.spans:
+                    del self._sources[stream]
+
     def wants(self) -> list[Want]:
         """Return what to read now; it counts as asked for until `feed` or `lost`."""
         if self.done:
@@ -172,7 +186,7 @@ class Merge:
         wanted = []
         for stream, source in self._sources.items():
             full = source.buffered > self._buffered_max
-            if source.asked or full or self._is_over(source):
+            if source.asked or full or source.gone or self._is_over(source):
                 continue
             source.asked = True
             by_glsn = not source.next
@@ -185,11 +199,13 @@ class Merge:
 
     def lost(self, stream: int) -> None:
         """Take note that no answer will come: it may be asked for again."""
-        self._sources[stream].asked = False
+        if (source := self._sources.get(stream)) is not None:
+            source.asked = False
 
     def enter(self, stream: int) -> None:
         """Enter a stream by GLSN again, because its next LLSN was trimmed."""
-        self._sources[stream] = _Source()
+        if stream in self._sources:
+            self._sources[stream] = _Source()
 
     def feed(self, records: Records, payload: memoryview) -> None:
         """Take an answer.
@@ -197,8 +213,9 @@ class Merge:
         Raises:
             RemoteProtocolError: it does not follow what came before.
         """
-        source = self._sources[records.stream]
         spans = spans_of(records, payload)
+        if (source := self._sources.get(records.stream)) is None:
+            return
         source.asked = False
         for span in spans:
             self._keep(source, span)
@@ -238,7 +255,7 @@ class Merge:
             self.position = span.glsn + span.count
             taken.append(span)
         if not taken:
-            self._check_dense()
+            self.check_dense()
         return taken
 
     def _at_position(self) -> _Source | None:
@@ -250,10 +267,18 @@ class Merge:
                 return source
         return None
 
-    def _check_dense(self) -> None:
+    def check_dense(self) -> None:
+        """Refuse to wait for a position that no stream can still deliver.
+
+        Raises:
+            MergeGapError: the next position is such a one.
+        """
         if self.done or not self._sources:
             return
-        if all(s.spans or s.complete >= self.position for s in self._sources.values()):
+        if all(
+            s.spans or s.gone or s.complete >= self.position
+            for s in self._sources.values()
+        ):
             raise MergeGapError(
                 f"position {self.position} is in none of the {len(self._sources)} "
                 "streams of the log: committed records are missing"

@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 from braidlog.client.connection.link import Answer
 from braidlog.client.connection.routing import Routes
-from braidlog.client.read.merge import Merge, Span, Want
+from braidlog.client.read.merge import Merge, MergeGapError, Span, Want
 from braidlog.client.retry import Backoff, Verdict, verdict_of
 from braidlog.client.settings import ClientSettings
 from braidlog.closable import AsyncClosable
@@ -109,14 +109,24 @@ class MergeReader(AsyncClosable):
     def _routes_changed(self) -> None:
         routes = self._cluster.routes
         try:
-            self._merge.extend(self._cluster.streams_of(self._log))
+            self._take_streams()
             for asked, (stream, node) in self._asked.items():
                 # It may hang, and would be waited for as long as a poll may take.
-                if node not in routes.readers(stream):
+                if self._is_gone(stream) or node not in routes.readers(stream):
                     asked.cancel()
         except LogError as error:
             self._fail(error)
         self._fed.set()
+
+    def _take_streams(self) -> bool:
+        """Read the streams that the log has now; tell whether they are others."""
+        there, known = set(self._cluster.streams_of(self._log)), self._merge.streams
+        self._merge.extend(sorted(there - known))
+        self._merge.forget(known - there)
+        return there != known
+
+    def _is_gone(self, stream: int) -> bool:
+        return stream not in self._cluster.streams_of(self._log)
 
     def _fail(self, error: BaseException) -> None:
         if self._error is None:
@@ -138,7 +148,11 @@ class MergeReader(AsyncClosable):
                     if self._error is not None:
                         raise self._error
                     self._fed.clear()
-                    spans = self._merge.take()
+                    try:
+                        spans = self._merge.take()
+                    except MergeGapError:
+                        await self._find_streams()
+                        continue
                     self._ask()
                     if spans:
                         return spans
@@ -147,6 +161,24 @@ class MergeReader(AsyncClosable):
             if isinstance(error, LogError):
                 raise
         return []
+
+    async def _find_streams(self) -> None:
+        """Look for the stream that has the position: it may have been added.
+
+        Raises:
+            MergeGapError: there is no other stream.
+            TrimmedError: the stream was removed, and all of it trimmed.
+        """
+        routes = await self._cluster.linearize()
+        self._merge.extend(self._cluster.streams_of(self._log))
+        try:
+            self._merge.check_dense()
+        except MergeGapError as error:
+            first = max(1, routes.log(self._log).trim)
+            if self.position >= first:
+                raise
+            msg = f"position {self.position} was trimmed"
+            raise TrimmedError(msg, first=first) from error
 
     def _ask(self) -> None:
         for want in self._merge.wants():
@@ -187,6 +219,11 @@ class MergeReader(AsyncClosable):
                 return
             except LogError as error:
                 cluster.check_open()
+                if self._is_gone(want.stream):
+                    # It had nothing that is still to be read.
+                    self._merge.lost(want.stream)
+                    self._fed.set()
+                    return
                 if verdict_of(error) is Verdict.FINAL:
                     raise
                 self._turns[want.stream] += 1

@@ -37,6 +37,8 @@ from braidlog.wire.messages import LogInfo, Read, Records
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from braidlog.types import Producer
+
 _MILLISECONDS: Final = 1000
 # Where in a stream the plan looks how large records are, in parts of its extent.
 _SAMPLES: Final = (0.0, 0.34, 0.67)
@@ -150,6 +152,30 @@ class AsyncScan:
             *(self.size(stream, *each) for stream, each in ranges.items())
         )
         return dict(zip(ranges, found, strict=True))
+
+    async def origins(self, stream: int, since: int) -> dict[tuple[Producer, int], int]:
+        """Return the positions of batches by producer and first sequence.
+
+        All that a stream has from position ``since`` on, as far as the scan knows it.
+
+        Raises:
+            TrimmedError: that position was trimmed.
+        """
+        found: dict[tuple[Producer, int], int] = {}
+        if since < self.positions.start:
+            first = self.positions.start
+            raise TrimmedError(f"position {since} was trimmed", first=first)
+        committed = {info.stream: info.committed for info in self._info.streams}
+        # A stream that is gone had nothing from the first position on.
+        if since >= self.positions.stop or stream not in committed:
+            return found
+        begin = await self._llsn_of(stream, since)
+        spans = self.spans(stream, begin, committed[stream], 0)
+        async with contextlib.aclosing(spans):
+            async for span in spans:
+                producer, sequence = self._codec.origin(span.data)
+                found[producer, sequence] = span.glsn - span.skip
+        return found
 
     async def _llsn_of(self, stream: int, glsn: int) -> int:
         """Return the first LLSN of a stream whose GLSN is at least ``glsn``."""
@@ -319,6 +345,9 @@ class AsyncScan:
                 await self._raise_trimmed(error)
             except LogError as error:
                 cluster.check_open()
+                if wish.stream not in cluster.streams_of(self._info.log):
+                    # It was removed, and went with its last record.
+                    await self._raise_trimmed(error)
                 if verdict_of(error) is Verdict.FINAL:
                     raise
                 if loop.time() >= deadline:
@@ -337,7 +366,7 @@ class AsyncScan:
             raise NotReadyError(f"no replica of stream {stream} can serve reads now")
         return nodes[turn % len(nodes)]
 
-    async def _raise_trimmed(self, cause: TrimmedError) -> None:
+    async def _raise_trimmed(self, cause: LogError) -> None:
         routes = await self._cluster.linearize()
         first = max(1, routes.log(self._info.log).trim)
         msg = f"log {self._info.name!r} was trimmed to position {first} during the read"

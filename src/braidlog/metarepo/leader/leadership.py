@@ -46,6 +46,7 @@ from braidlog.metarepo.machine.logs import require_shape
 from braidlog.metarepo.machine.placement import place, require_nodes
 from braidlog.metarepo.machine.readmission import is_free
 from braidlog.metarepo.machine.repository import Repository
+from braidlog.metarepo.machine.spread import missing_streams
 from braidlog.metarepo.machine.state import STREAMS_OF_LOG_MAX, State, StreamState
 from braidlog.metarepo.machine.views import Standing
 from braidlog.raft import (
@@ -326,6 +327,7 @@ class Leadership:
         Raises:
             UnauthorizedError: it is not for clients.
             LogInUseError, TablePinError: a table needs what it takes away.
+            OlderNodesError: some node would apply it otherwise.
             UnavailableError: too few nodes are alive.
             InvalidArgumentError: the node is still needed, or alive; or a new name
                 cannot be one.
@@ -351,9 +353,16 @@ class Leadership:
             return self._placed(repository, command, now, membership)
         if isinstance(command, commands.Trim | commands.Retain):
             return self._leased(repository.state, command, now)
+        of_leader = isinstance(command, commands.Reconfigure)
+        if not of_leader and getattr(command, "expected", None) is not None:
+            self._require_changes(repository.state)
         if isinstance(command, commands.AlterLog):
             _require_raised(repository.state, command, membership)
-            return command
+            return self._counted(repository.state, command)
+        if isinstance(command, commands.RegisterNode):
+            _require_version(repository.state, command)
+        if isinstance(command, commands.SetStreams):
+            return self._spread(repository.state, command, now)
         if isinstance(command, commands.ReadmitNode):
             return self._given_up(command, now, membership)
         if isinstance(command, commands.ChangeTables):
@@ -406,6 +415,15 @@ class Leadership:
             command.min_replicas,
             allow_missing=command.allow_missing,
         )
+        placement = self._places(
+            state, command.streams, command.replication, command.min_replicas, now
+        )
+        return msgspec.structs.replace(command, placement=placement)
+
+    def _places(
+        self, state: State, streams: int, replication: int, fewest: int, now: float
+    ) -> tuple[tuple[int, ...], ...]:
+        """Return replicas for new streams, on nodes that are alive and not slow."""
         listed = state.faults.failed if state.faults else ()
         alive = [
             node
@@ -413,13 +431,35 @@ class Leadership:
             if node not in listed and self.liveness.alive(node, now)
         ]
         fast = [node for node in alive if node not in self.slow_nodes.slow]
-        if len(fast) >= command.min_replicas:
+        if len(fast) >= fewest:
             # It gets its other replicas when they are fast again.
             alive = fast
-        placement = place(
-            state, alive, command.streams, command.replication, command.min_replicas
-        )
+        return place(state, alive, streams, replication, fewest)
+
+    def _spread(
+        self, state: State, command: commands.SetStreams, now: float
+    ) -> commands.SetStreams:
+        """Give the streams that a log is to get their places."""
+        self._require_changes(state)
+        log = state.logs.get(command.log)
+        if log is None or not 1 <= command.streams <= STREAMS_OF_LOG_MAX:
+            return command
+        count = missing_streams(log, command.streams)
+        if not count:
+            return command
+        placement = self._places(state, count, log.replication, log.min_replicas, now)
         return msgspec.structs.replace(command, placement=placement)
+
+    def _counted(self, state: State, command: commands.AlterLog) -> commands.AlterLog:
+        """Let a change be a new revision, if all nodes know what that is."""
+        try:
+            self._require_changes(state)
+        except (OlderNodesError, NotReadyError):
+            return command
+        return msgspec.structs.replace(command, counted=True)
+
+    def _require_changes(self, state: State) -> None:
+        self._require(state, Feature.STREAM_CHANGES, "changes of streams")
 
     def _hosted(
         self, state: State, command: commands.ChangeTables, now: float
@@ -665,6 +705,21 @@ def takers(state: State, membership: Membership) -> set[int]:
     """
     leaving = {n for n, node in state.nodes.items() if node.draining}
     return ({*state.nodes, *membership.electors} - leaving) - set(state.removed)
+
+
+def _require_version(state: State, command: commands.RegisterNode) -> None:
+    """Refuse a node that would apply commands about changed streams otherwise.
+
+    Raises:
+        OlderNodesError: it is of such a version.
+    """
+    changed = any(log.spread is not None for log in state.logs.values())
+    if changed and not command.features & Feature.STREAM_CHANGES:
+        raise OlderNodesError(
+            f"node {command.node} runs a version that does not know changes of "
+            "streams, and those of a log were changed: upgrade the node",
+            nodes=(command.node,),
+        )
 
 
 def _require_raised(

@@ -24,6 +24,7 @@ import msgspec
 
 from braidlog.errors import FencedError, InvalidArgumentError
 from braidlog.metarepo.machine.nodes import require_node
+from braidlog.metarepo.machine.spread import after_rescue
 from braidlog.metarepo.machine.state import (
     EPOCHS_MAX,
     STREAMS_MAX,
@@ -113,6 +114,8 @@ def _adopt(
         if log.kind is LogKind.SHARD:
             continue
         _commit_tails(state, log, members, before if log.log in known else None)
+        places = {n: _last(found)[0].config.place for n, found in members.items()}
+        after_rescue(state, log, {n: p for n, p in places.items() if p is not None})
     lasting = {*state.orphans, *newest} - state.streams.keys() - deleted
     state.orphans = tuple(sorted(lasting))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from braidlog.errors import (
     AlreadyExistsError,
     FencedError,
@@ -163,6 +165,7 @@ def _require_placement(
 def alter(state: State, index: int, command: AlterLog) -> Done:
     """Apply `AlterLog`; the leader brings the replicas to the new number."""
     log = require_log(state, command.log)
+    require_revision(log, command.expected)
     if command.known not in (None, log.options):
         msg = f"another program changed the options of log {log.name!r} in the meantime"
         raise FencedError(msg)
@@ -184,8 +187,24 @@ def alter(state: State, index: int, command: AlterLog) -> Done:
             if (stream := state.streams.get(number)) is not None:
                 stream.keep, stream.sizes = 0, ()
     log.replication, log.min_replicas, log.options = replication, fewest, options
+    if command.counted:
+        log.revision = index
     _tell(state, log, index)
     return Done()
+
+
+def require_revision(log: LogState, expected: int | None) -> None:
+    """Refuse a change by somebody who has not seen the last one.
+
+    Raises:
+        FencedError: the settings are of another revision.
+    """
+    if expected not in (None, log.revision):
+        msg = (
+            f"log {log.name!r} is at revision {log.revision}, not {expected}: its "
+            "settings were changed meanwhile. Look at them, then decide again"
+        )
+        raise FencedError(msg, given=expected or 0, current=log.revision)
 
 
 def _given(value: int | None, known: int) -> int:
@@ -235,10 +254,27 @@ def trim(state: State, index: int, command: Trim) -> Trimmed:
 
 
 def advance(state: State, index: int, log: LogState, first: int) -> None:
-    """Let records before a GLSN go, if they are not gone yet."""
+    """Let records before a GLSN go, if they are not gone yet.
+
+    A removed stream goes with its last record.
+    """
     if first > log.trim:
         log.trim = first
+        _forget_removed(state, log)
         _tell(state, log, index)
+
+
+def _forget_removed(state: State, log: LogState) -> None:
+    if log.spread is None:
+        return
+    gone = {stream for stream, last in log.spread.removed if last < log.trim}
+    if not gone:
+        return
+    for stream in gone:
+        state.streams.pop(stream, None)
+    log.streams = tuple(stream for stream in log.streams if stream not in gone)
+    left = tuple(each for each in log.spread.removed if each[0] not in gone)
+    log.spread = msgspec.structs.replace(log.spread, removed=left)
 
 
 def _table_pins(log: LogState) -> list[int]:

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 
 from braidlog.errors import InvalidArgumentError
 from braidlog.metarepo.machine.logs import advance, live_pins, require_log
-from braidlog.metarepo.machine.state import State, StreamState
+from braidlog.metarepo.machine.state import LogState, State, StreamState
 from braidlog.metarepo.machine.streams import require_stream
 from braidlog.wire.commands import Retain
 from braidlog.wire.results import Trimmed
@@ -40,10 +40,18 @@ def retain(state: State, index: int, command: Retain) -> Trimmed:
         return Trimmed(log.trim)
     stream.keep, stream.sizes = max(stream.keep, command.keep), command.sizes
     streams = [state.streams[number] for number in log.streams]
-    wish = max(min(each.keep for each in streams), _large(streams, command.bytes_max))
+    wish = max(_old(log, streams), _large(streams, command.bytes_max))
     wish = min([wish, log.high_watermark + 1, *live_pins(log, command.now)])
     advance(state, index, log, wish)
     return Trimmed(log.trim)
+
+
+def _old(log: LogState, streams: Iterable[StreamState]) -> int:
+    """Return the first GLSN that some stream wants to keep for its age."""
+    ended = dict(log.spread.removed) if log.spread is not None else {}
+    # One that was removed and is old as a whole wants nothing, however far others are.
+    wants = (s.keep for s in streams if s.keep <= ended.get(s.stream, s.keep))
+    return min(wants, default=0)
 
 
 def _large(streams: Sequence[StreamState], bytes_max: int) -> int:

@@ -14,7 +14,7 @@ import msgspec
 
 from braidlog.errors import CorruptionError
 from braidlog.wire.commands import OfferReplicas
-from braidlog.wire.messages import LogCut, LogKind, StreamStatus
+from braidlog.wire.messages import LogCut, LogKind, Spread, StreamStatus
 from braidlog.wire.tables import TableInfo
 
 NODES_MAX: Final = 256
@@ -128,6 +128,10 @@ class LogState(msgspec.Struct, array_like=True):
     trim: int = 1
     history: list[LogCut] = msgspec.field(default_factory=list)
     cursors: dict[str, CursorState] = msgspec.field(default_factory=dict)
+    revision: int = 0
+    """The entry that changed a setting last; 0: none did."""
+    spread: Spread | None = None
+    """None as long as it has the streams that it was created with."""
     kind: LogKind = LogKind.STREAMS
 
 

@@ -41,6 +41,25 @@ def require_stream(state: State, stream: int) -> StreamState:
     return found
 
 
+def _expected_stream(
+    state: State, command: AddLearner | DropLearner | MoveReplica | Seal | Unseal
+) -> StreamState:
+    """Return the stream of a command that was decided for its epoch.
+
+    Raises:
+        NotFoundError: it does not exist.
+        FencedError: it is in another epoch.
+    """
+    stream = require_stream(state, command.stream)
+    if command.expected not in (None, stream.epoch):
+        msg = (
+            f"stream {stream.stream} is in epoch {stream.epoch}, not "
+            f"{command.expected}: it was changed meanwhile. Look, then decide again"
+        )
+        raise FencedError(msg, given=command.expected or 0, current=stream.epoch)
+    return stream
+
+
 def fewest_replicas(state: State, stream: StreamState) -> int:
     """Return how many replicas the next epoch of a stream needs.
 
@@ -67,7 +86,8 @@ def reconfigure(state: State, index: int, command: Reconfigure) -> Epoch:
             f"none of the nodes {list(holders)} is viable, while other nodes "
             "hold everything"
         )
-    _begin(state, index, stream, command.status)
+    _require_not_removed(state, stream, command.status)
+    begin(state, index, stream, command.status)
     stream.replicas, stream.learners = command.replicas, command.learners
     stream.holders = holders
     _settle_move(stream)
@@ -105,7 +125,7 @@ def _require_replicas(state: State, stream: StreamState, command: Reconfigure) -
         )
 
 
-def _begin(state: State, index: int, stream: StreamState, status: StreamStatus) -> None:
+def begin(state: State, index: int, stream: StreamState, status: StreamStatus) -> None:
     """End the epoch, and begin the next one where the commits are."""
     check(stream.start <= stream.committed, "an epoch began behind what is committed")
     log = state.logs[stream.log]
@@ -130,24 +150,39 @@ def _settle_move(stream: StreamState) -> None:
 
 def seal(state: State, index: int, command: Seal) -> Epoch:
     """Apply `Seal`."""
-    return _set_status(state, index, command.stream, StreamStatus.SEALED)
+    return _set_status(state, index, command, StreamStatus.SEALED)
 
 
 def unseal(state: State, index: int, command: Unseal) -> Epoch:
     """Apply `Unseal`."""
-    return _set_status(state, index, command.stream, StreamStatus.RUNNING)
+    return _set_status(state, index, command, StreamStatus.RUNNING)
 
 
-def _set_status(state: State, index: int, number: int, status: StreamStatus) -> Epoch:
-    stream = require_stream(state, number)
+def _set_status(
+    state: State, index: int, command: Seal | Unseal, status: StreamStatus
+) -> Epoch:
+    stream = _expected_stream(state, command)
+    _require_not_removed(state, stream, status)
     if stream.status is not status:
-        _begin(state, index, stream, status)
+        begin(state, index, stream, status)
     return Epoch(stream.stream, stream.epoch, stream.start)
+
+
+def _require_not_removed(
+    state: State, stream: StreamState, status: StreamStatus
+) -> None:
+    spread = state.logs[stream.log].spread
+    removed = spread is not None and any(n == stream.stream for n, _ in spread.removed)
+    if removed and status is not StreamStatus.SEALED:
+        raise InvalidArgumentError(
+            f"stream {stream.stream} was removed: it is sealed for good, and is read "
+            "until its last record is trimmed"
+        )
 
 
 def add_learner(state: State, index: int, command: AddLearner) -> Done:
     """Apply `AddLearner`."""
-    stream = require_stream(state, command.stream)
+    stream = _expected_stream(state, command)
     _add(state, index, stream, command.node)
     return Done()
 
@@ -168,7 +203,7 @@ def _add(state: State, index: int, stream: StreamState, node: int) -> None:
 
 def drop_learner(state: State, index: int, command: DropLearner) -> Done:
     """Apply `DropLearner`."""
-    stream = require_stream(state, command.stream)
+    stream = _expected_stream(state, command)
     if command.node in stream.learners:
         kept = tuple(node for node in stream.learners if node != command.node)
         stream.learners = kept
@@ -179,7 +214,7 @@ def drop_learner(state: State, index: int, command: DropLearner) -> Done:
 
 def move(state: State, index: int, command: MoveReplica) -> Done:
     """Apply `MoveReplica`."""
-    stream = require_stream(state, command.stream)
+    stream = _expected_stream(state, command)
     wanted = command.source, command.target
     if stream.move == wanted:
         return Done()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import reduce
 from operator import and_
 
+from braidlog.metarepo.machine.spread import place_of
 from braidlog.metarepo.machine.state import (
     LogState,
     ShardPlace,
@@ -63,6 +64,7 @@ def config(state: State, number: int) -> StreamConfig:
         min_replicas=log.min_replicas,
         created=log.created,
         features=shared_features(state),
+        place=place_of(log, number),
     )
 
 
@@ -123,6 +125,8 @@ def _log(state: State, log: LogState, judge: Judge) -> LogInfo:
         min_replicas=log.min_replicas,
         options=log.options,
         created=log.created,
+        revision=log.revision,
+        spread=log.spread,
         kind=log.kind,
     )
 

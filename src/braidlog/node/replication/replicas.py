@@ -526,8 +526,9 @@ class Replicas:
         """Return the streams that this node is primary of."""
         for stream, hosted in self._hosted.items():
             config = hosted.config
-            running = hosted.replica.state is ReplicaState.RUNNING
-            if config is not None and running and config.replicas[0] == self._node:
+            # A removed stream is sealed, and lets its records go as others do.
+            serves = hosted.replica.state in (ReplicaState.RUNNING, ReplicaState.SEALED)
+            if config is not None and serves and config.replicas[0] == self._node:
                 yield Primary(stream, hosted.replica, hosted.storage, config.options)
 
     def status(self) -> Iterator[ReplicaStatus]:

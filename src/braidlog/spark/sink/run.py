@@ -133,6 +133,8 @@ class _Shell:
                 return _files(effect)
             case effects.AskNext():
                 return target.ingest.next_sequence(effect.producers)
+            case effects.Home():
+                return target.ingest.home(effect.producer)
             case effects.Find():
                 return target.ingest.stored(
                     effect.stream, effect.producer, effect.since

@@ -60,9 +60,12 @@ def test_settings_are_changed_one_by_one(many: ClusterCli) -> None:
     options = ("--replication", "3", "--min-replicas", "3", "--retention", "7d")
     many.run("log", "create", "orders", *options)
     change = ("log", "set", "orders")
-    assert many.json(*change, "--min-replicas", "1") == [
-        {"log": "orders", "min_replicas": 1}
-    ]
+    [changed] = many.json(*change, "--min-replicas", "1")
+    assert changed.pop("took_ms") >= 0
+    revision = changed.pop("revision")
+    assert changed == {"log": "orders", "min_replicas": 1}
+    [described] = many.json("log", "describe", "orders")
+    assert described["revision"] == revision
     many.run(*change, "--retention-bytes", "1GiB")
     many.run(*change, "--retention", "none", "--replication", "2")
     [described] = many.json("log", "describe", "orders")
@@ -75,6 +78,43 @@ def test_settings_are_changed_one_by_one(many: ClusterCli) -> None:
     many.run(*change, "--replication", "5", "--allow-missing")
     [described] = many.json("log", "describe", "orders")
     assert (described["replication"], described["replicas_missing"]) == (5, 2)
+
+
+def test_streams_are_changed(many: ClusterCli) -> None:
+    many.run("log", "create", "orders")
+    many.run("append", "orders", "a")
+    [changed] = many.json("log", "set", "orders", "--streams", "3")
+    assert (changed["log"], changed["streams"]) == ("orders", 3)
+    [described] = many.json("log", "describe", "orders")
+    assert described["key_streams"] == [1, 2, 3]
+    fewer = many.run("log", "set", "orders", "--streams", "2")
+    assert "3 to 2 streams: the last ones take no keys any more" in fewer.stderr
+    assert "changed orders in " in fewer.stdout
+    [described] = many.json("log", "describe", "orders")
+    assert (described["key_streams"], described["removed"]) == ([1, 2], [3])
+    shown = many.run("log", "describe", "orders").stdout
+    assert "removed: it goes when its last record is trimmed" in shown
+
+
+def test_two_administrators_do_not_undo_one_another(many: ClusterCli) -> None:
+    many.run("log", "create", "orders", "--replication", "1")
+    [seen] = many.json("log", "describe", "orders")
+    expect = ("--expect", str(seen["revision"]))
+    change = ("log", "set", "orders")
+    [first] = many.json(*change, "--retention", "7d", "--streams", "2", *expect)
+    assert first["revision"] > seen["revision"]
+    many.run(*change, "--retention", "none", *expect, code=1)
+    many.run(*change, "--streams", "1", *expect, code=1)
+    [described] = many.json("log", "describe", "orders")
+    assert described["retention_ms"] == 7 * 86_400_000
+    assert len(described["key_streams"]) == 2
+    expect = ("--expect", str(first["revision"]))
+    renamed = ("--name", "bills", "--compression", "zstd")
+    [changed] = many.json(*change, *renamed, *expect)
+    assert (changed["log"], changed["new_name"]) == ("orders", "bills")
+    [described] = many.json("log", "describe", "bills")
+    assert described["compression"] == "zstd"
+    many.run("append", "bills", "after")
 
 
 def test_more_replicas_than_nodes_have_to_be_meant(many: ClusterCli) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import msgspec
 import pytest
 
 from braidlog.client.connection.routing import (
@@ -28,6 +29,7 @@ from braidlog.wire.messages import (
     LogInfo,
     Metadata,
     NodeInfo,
+    Spread,
     StreamInfo,
     StreamStatus,
 )
@@ -101,6 +103,24 @@ def test_keys_stay_when_streams_are_added() -> None:
     after = [routes(5, key_streams=3).stream_of(LOG, b"%d" % i) for i in range(50)]
     assert before == after
     assert set(before) == {1, 2, 3}
+
+
+def test_a_spread_says_where_keys_and_producers_go() -> None:
+    first = routes(5, key_streams=3)
+    [info] = first.metadata.logs
+    spread = Spread(4, (1, 2, 5), (1, 2, 3), ((4, 70),))
+    changed = msgspec.structs.replace(info, spread=spread)
+    then = Routes(msgspec.structs.replace(first.metadata, logs=(changed,)))
+    assert (first.generation(LOG), then.generation(LOG)) == (0, 4)
+    assert then.generation(b"another") == 0
+    assert then.key_streams(LOG) == then.running(LOG) == (1, 2, 5)
+    assert {then.stream_of(LOG, b"%d" % i) for i in range(50)} == {1, 2, 5}
+    for producer in range(1, 50):
+        home = first.stream_of(LOG, producer.to_bytes(8, "little"))
+        assert first.stream_of_producer(LOG, producer) == home
+        assert then.stream_of_producer(LOG, producer) == home
+    assert then.removed(LOG) == {4: 70}
+    assert first.removed(LOG) == {}
 
 
 def test_roles() -> None:

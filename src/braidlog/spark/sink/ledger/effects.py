@@ -67,10 +67,18 @@ class ReadList:
 class AskNext:
     """Ask streams for the next sequence of a producer. Answer: by stream.
 
-    None for a stream in which a later epoch of the producer is in charge.
+    None for a stream in which a later epoch of the producer is in charge, 0 for one
+    that was removed from the log.
     """
 
     producers: Mapping[int, Producer]
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """Ask for the stream of a producer, which never changes. Answer: the stream."""
+
+    producer: Producer
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +141,7 @@ Effect: TypeAlias = (
     | WriteList
     | ReadList
     | AskNext
+    | Home
     | Find
     | tuple[Store, ...]  # To different streams, so at the same time. Answer: a list.
     | RemoveBatches

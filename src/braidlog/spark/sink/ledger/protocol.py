@@ -15,6 +15,9 @@ have (the next sequence is 1), the log is searched for the batch's records from 
 it ended when the batch was decided; if there are some, or sequences below were used by
 earlier batches, a `Resume` entry says how to go on in a new epoch, the same for all.
 
+A stream may be removed from the log after a batch was decided for it. What it has of
+the batch stays; the rest goes, in the same order, to the stream of another producer.
+
 The files of a large batch are in a list, which is staged like them and which the ledger
 names with its length and checksum. A staged file, or a list, of a decided batch that is
 lost is replaced by one of the driver's own with the same content
@@ -30,6 +33,7 @@ if the ledger, read after an entry of this driver, rules out that it is read aga
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Generator, Mapping
 from dataclasses import replace
 from typing import Any, Final, TypeAlias
@@ -39,6 +43,7 @@ from braidlog.errors import (
     FencedError,
     InvalidArgumentError,
     LogError,
+    NotFoundError,
     NotSharedError,
     TooLargeError,
 )
@@ -47,6 +52,7 @@ from braidlog.spark.sink.ledger.effects import (
     CheckFiles,
     Effect,
     Find,
+    Home,
     Look,
     Part,
     Propose,
@@ -64,6 +70,9 @@ from braidlog.types import Producer
 FILES_INLINE: Final = 512
 """Files that an entry names itself. More are listed in a file of their own: an entry is
 a record, which has a largest size."""
+
+REMOVED: Final = 0
+"""What `AskNext` answers of a stream that takes nothing any more."""
 
 Protocol: TypeAlias = Generator[Effect, Any, None]
 
@@ -169,6 +178,11 @@ def _store(name: str, query: Query, proposal: Batch) -> Protocol:
             lane, sequence = query.lanes[stream], found[stream]
             if sequence is None:
                 return  # The ledger says which epoch it is now.
+            if sequence == REMOVED:
+                query = yield from _store_elsewhere(query, stream, proposal)
+                left.discard(stream)
+                retry = True
+                continue
             if sequence == 1 and lane.next > 1 and stream not in searched:
                 resume = yield from _search(name, query, stream, producer)
                 if resume is not None:
@@ -201,6 +215,58 @@ def _store(name: str, query: Query, proposal: Batch) -> Protocol:
     yield Propose(Done(name, query.batch, end))
 
 
+def _store_elsewhere(
+    query: Query, stream: int, proposal: Batch
+) -> Generator[Effect, Any, Query]:
+    """Store what is missing of a stream that was removed; return the query as it is.
+
+    The stream is sealed for good, so what it has of the batch is the same for all
+    drivers. The rest goes to the stream of another producer, whose id follows from the
+    batch and the stream.
+    """
+    lane = query.lanes[stream]
+    total = sum(file.records for file in query.files if file.stream == stream)
+    there: int = yield Find(stream, Producer(query.producer, lane.epoch), query.since)
+    stored, epoch = max(there, lane.first, 1) - lane.first, 1
+    heir = _heir(query.producer, query.batch, stream)
+    home: int = yield Home(Producer(heir, epoch))
+    stuck: dict[int, int] = {}
+    lost: dict[str, str] = {}
+    while True:
+        producer = Producer(heir, epoch)
+        found: Mapping[int, int | None] = yield AskNext({home: producer})
+        sequence = found[home]
+        if sequence is None or sequence == 1:
+            following: int = yield Find(home, producer, query.since)
+            again: Mapping[int, int | None] = yield AskNext({home: producer})
+            if again[home] != sequence:
+                continue  # Another driver has begun since.
+            if sequence is None or following > 1:
+                # The stream has forgotten the producer, or another driver saw that.
+                stored, epoch = stored + following - 1, epoch + 1
+                continue
+        done = stored + sequence - 1
+        if done >= total:
+            return query
+        parts = _parts(query, stream, done)
+        store = Store(home, query.staging, parts, producer, sequence)
+        outcomes: list[LogError | None] = yield (store,)
+        if isinstance(error := outcomes[0], StagedFileError):
+            lost[error.file] = error.message
+            needed = tuple(part.file for part in parts)
+            files = yield from replace_lost(query, needed, proposal, lost)
+            query = replace(query, files=files)
+        else:
+            _check_progress(store, error, stuck)
+
+
+def _heir(producer: int, batch: int, stream: int) -> int:
+    """Return the id of the producer that goes on for a removed stream."""
+    text = f"{producer}/{batch}/{stream}".encode()
+    digest = hashlib.blake2b(text, digest_size=8).digest()
+    return int.from_bytes(digest, "little") or 1
+
+
 def _search(
     name: str, query: Query, stream: int, producer: Producer
 ) -> Generator[Effect, Any, Resume | None]:
@@ -225,7 +291,8 @@ def _check_progress(
     """Raise an error that is not about what others stored meanwhile."""
     if error is None:
         return
-    theirs = isinstance(error, InvalidArgumentError | FencedError)
+    # A stream that is not found was removed meanwhile: it says so when it is asked.
+    theirs = isinstance(error, InvalidArgumentError | FencedError | NotFoundError)
     if not theirs or isinstance(error, TooLargeError):
         raise error
     if stuck.get(store.stream) == store.sequence:
