@@ -39,6 +39,7 @@ from braidlog.node.peers.links import LinkSettings, Peers
 from braidlog.node.peers.peer_identity import PeerIdentity
 from braidlog.node.poll_handler import PollHandler
 from braidlog.node.readiness import Readiness
+from braidlog.node.reload import ReloadCounters
 from braidlog.node.replication.replicas import Replicas
 from braidlog.node.replication.scrub import Scrub
 from braidlog.node.repository.member import (
@@ -79,6 +80,7 @@ from braidlog.wire.messages import (
     Hello,
     Message,
     Recorded,
+    Reload,
     Replicate,
     Report,
 )
@@ -103,6 +105,9 @@ Part: TypeAlias = Callable[[int, Any, memoryview], None]
 
 class ClusterNode:
     """One node on an open store; the server gives it sockets."""
+
+    reload: Callable[[Request], None] | None = None
+    """Reads the settings again for who asks; None: nobody has any."""
 
     def __init__(
         self,
@@ -136,8 +141,8 @@ class ClusterNode:
         self._chance = random.Random(seed)
         self._closed = False
         self._guard = InputGuard(self.id)
-        self.failed = self._guard.failed
-        """Set when the node cannot go on."""
+        self.failed = self._guard.failed  # Set when the node cannot go on.
+        self.reloads = ReloadCounters()
         self._faults = self._keep_faults(faults)
         self._era = self._begin_era()
         who = begin_incarnation(store, self._chance.randbytes)
@@ -358,6 +363,7 @@ class ClusterNode:
             scrub=self._scrub,
             sessions=self.sessions,
             tables=self.tables,
+            reloads=self.reloads,
         )
 
     def _keep_faults(self, log: FaultLog | None) -> FaultRecorder | None:
@@ -488,7 +494,9 @@ class ClusterNode:
         """
         self._catch_up()
         try:
-            if self.tables is not None and isinstance(event.message, TABLE_REQUESTS):
+            if isinstance(event.message, Reload) and self.reload is not None:
+                self.reload(request)
+            elif self.tables is not None and isinstance(event.message, TABLE_REQUESTS):
                 self.tables.take(request, event.message)
             else:
                 self.requests.take(request, event.message, event.payload, role)

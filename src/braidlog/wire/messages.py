@@ -99,6 +99,8 @@ __all__ = [
     "Recorded",
     "Records",
     "ReleaseRows",
+    "Reload",
+    "Reloaded",
     "Replicate",
     "Report",
     "Rows",
@@ -146,9 +148,13 @@ class Feature(IntFlag):
     """As the leader, it takes a message of the group for a sign of life."""
     CORE_SOCKETS = 128
     """Its core reads and writes its sockets. Nobody has to know it, but who looks."""
+    RELOADS = 256
+    """`Reload`."""
 
 
-FEATURES: Final = Feature.NULL_VALUES | Feature.LOG_ENDS | Feature.LIFE_SIGNS
+FEATURES: Final = (
+    Feature.NULL_VALUES | Feature.LOG_ENDS | Feature.LIFE_SIGNS | Feature.RELOADS
+)
 """What every node of this version knows."""
 FEATURES_OF_TABLES: Final = (
     Feature.TABLES | Feature.TABLE_TASKS | Feature.RELEASES | Feature.TABLE_PARTS
@@ -520,6 +526,28 @@ class LogEnd(Message, frozen=True, array_like=True):
     """Its last GLSN."""
     tables: tuple[TableInfo, ...] | None = None
     """The tables that follow it; None if nothing was decided since `known`."""
+
+
+class Reload(Message, frozen=True, array_like=True):
+    """Ask a node to read its settings, tokens and certificates again.
+
+    It goes to the node that is meant, and is not passed on. Needs `Feature.RELOADS`.
+    """
+
+    KIND = 26
+
+
+class Reloaded(Message, frozen=True, array_like=True):
+    """Answer: what the node read is in force."""
+
+    KIND = 27
+    changed: tuple[str, ...]
+    """What differs from before, for people."""
+    ignored: tuple[str, ...] = ()
+    """Settings that differ and take a restart, such as `[node] listen`."""
+    warnings: tuple[str, ...] = ()
+    closed: Number = 0
+    """Connections that are closed, for their tokens do not allow them any more."""
 
 
 # --- peers -------------------------------------------------------------------

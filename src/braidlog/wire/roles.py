@@ -54,6 +54,7 @@ NEEDED: Final[dict[type[Message], Role]] = {
     messages.Execute: Role.READ,
     messages.Call: Role.READ,
     messages.GetAppStatus: Role.READ,
+    messages.Reload: Role.ADMIN,
     messages.Promote: Role.ADMIN,
     messages.FetchSnapshot: Role.ADMIN,
     messages.TakeSnapshot: Role.ADMIN,

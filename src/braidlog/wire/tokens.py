@@ -24,13 +24,14 @@ import json
 import re
 import tomllib
 from base64 import urlsafe_b64encode
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
 from braidlog.errors import AlreadyExistsError, InvalidArgumentError, UnauthorizedError
 from braidlog.wire.messages import Hello
 from braidlog.wire.proof import key_of
+from braidlog.wire.rights import Rights
 from braidlog.wire.roles import Role
 
 __all__ = [
@@ -47,6 +48,8 @@ ENTROPY_BYTES: Final = 32
 TOKENS_MAX: Final = 10_000
 """Entries of a file: each is compared at each connection."""
 
+_SHOWN: Final = 8
+"""Names that a message repeats."""
 _PREFIX: Final = "braidlog_"
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
@@ -61,6 +64,11 @@ class Token:
     role: Role
     sha256: str
     """Of the text of the token, in hexadecimal."""
+
+    @property
+    def rights(self) -> Rights:
+        """Return what it allows."""
+        return Rights(self.role, self.name, self.sha256)
 
 
 class Tokens:
@@ -81,6 +89,7 @@ class Tokens:
             )
         _refuse_twice("name", [token.name for token in self._tokens])
         _refuse_twice("sha256", [token.sha256 for token in self._tokens])
+        self._by_hash = {token.sha256: token for token in self._tokens}
         # Only nodes prove themselves.
         peers = (t.sha256 for t in self._tokens if t.role >= Role.PEER)
         self._digests = {key_of(sha256): sha256 for sha256 in peers}
@@ -88,6 +97,10 @@ class Tokens:
     def __len__(self) -> int:
         """Return how many there are."""
         return len(self._tokens)
+
+    def __iter__(self) -> Iterator[Token]:
+        """Return them in the order of the file."""
+        return iter(self._tokens)
 
     def find(self, text: str) -> Token:
         """Return the entry of a token.
@@ -110,13 +123,31 @@ class Tokens:
         """Return the SHA-256 of the token of that name, empty if there is none."""
         return self._digests.get(key, "")
 
-    def authorize(self, hello: Hello) -> Role:
-        """Return the role of whoever connects.
+    def authorize(self, hello: Hello) -> Rights:
+        """Return what whoever connects may do.
 
         Raises:
             UnauthorizedError: the token is not one of these.
         """
-        return self.find(hello.token).role
+        return self.find(hello.token).rights
+
+    def of(self, sha256: str) -> Token | None:
+        """Return the entry with that hash, None if there is none."""
+        return self._by_hash.get(sha256)
+
+    def changes(self, before: Tokens) -> str:
+        """Return which entries others had not, by their names; empty if none."""
+        old = {token.name: token for token in before}
+        new = {token.name: token for token in self}
+        differ = [name for name in new if name in old and new[name] != old[name]]
+        told = {
+            "added": [name for name in new if name not in old],
+            "removed": [name for name in old if name not in new],
+            "changed": differ,
+        }
+        return "; ".join(
+            f"{what} {_some(names)}" for what, names in told.items() if names
+        )
 
 
 def parse_tokens(text: str) -> Tokens:
@@ -157,6 +188,11 @@ def token_entry(token: Token) -> str:
     fields = {"name": token.name, "role": token.role.word, "sha256": token.sha256}
     lines = [f"{name} = {json.dumps(value)}" for name, value in fields.items()]
     return "\n".join(["[[token]]", *lines, ""])
+
+
+def _some(names: list[str]) -> str:
+    shown = ", ".join(names[:_SHOWN])
+    return shown if len(names) <= _SHOWN else f"{shown} and {len(names) - _SHOWN} more"
 
 
 def _digest(text: str) -> str:
