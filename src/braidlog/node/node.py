@@ -483,6 +483,15 @@ class ClusterNode:
             for request in requests:
                 request.fail(NotReadyError(f"node {self.id} is shutting down"))
             return
+        if (rights := session.rights).grants:
+            try:
+                self._catch_up()
+                check = self.requests.permission.stream
+                check(event.stream, rights, Role.APPEND, "Append")
+            except LogError as error:
+                for request in requests:
+                    request.fail(error)
+                return
         append = Append(event.stream, event.epoch, event.repeat)
         self._guard.run(self.replicas.append, append, requests, event.payloads)
 
@@ -493,6 +502,8 @@ class ClusterNode:
             Exception: it is refused, or a bug was met; it is the session's to answer.
         """
         self._catch_up()
+        if (rights := request.session.rights).grants:
+            self.requests.permission.check(event.message, rights)
         try:
             if isinstance(event.message, Reload) and self.reload is not None:
                 self.reload(request)

@@ -173,7 +173,13 @@ class Session(Wire):
     @property
     def role(self) -> Role:
         """Return what the other side may do."""
-        return self.connection.role or Role.READ
+        role = self.connection.role
+        return Role.READ if role is None else role
+
+    @property
+    def rights(self) -> Rights:
+        """Return all that it may do."""
+        return self.connection.rights or Rights(Role.NONE)
 
     @property
     def crowded(self) -> bool:

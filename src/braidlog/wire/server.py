@@ -57,7 +57,7 @@ from braidlog.wire.failures import encode_failure
 from braidlog.wire.messages import MESSAGES, Hello, Message, Proof
 from braidlog.wire.proof import Challenger, Exchange
 from braidlog.wire.rights import Rights
-from braidlog.wire.roles import NEEDED, Role, check_role
+from braidlog.wire.roles import NEEDED, OF_LOGS, Role, check_role
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -116,7 +116,7 @@ class ServerSettings:
         """Return the largest frame that a role may send."""
         if role is Role.PEER:
             return self.frame_bytes_max
-        of_role = self.request_bytes_max if role is Role.READ else self.append_bytes_max
+        of_role = self.request_bytes_max if role <= Role.READ else self.append_bytes_max
         return min(self.frame_bytes_max, max(of_role, HANDSHAKE_BYTES_MAX))
 
 
@@ -263,7 +263,7 @@ class ServerConnection(Connection):
             version,
             settings.cluster,
             settings.node,
-            role.word,
+            rights.most.word,
             settings.window_bytes,
             settings.frame_bytes_max,
             settings.identity,
@@ -272,9 +272,11 @@ class ServerConnection(Connection):
         self._queue(welcome)
         self.rights, self.peer = rights, hello.node
         self.peer_identity = hello.identity, hello.bound
+        # Appends that are allowed to some logs alone must not pass the node by: the
+        # core knows no names.
         may_append = role >= NEEDED[messages.Append]
         peer = role is Role.PEER
-        self._opened(settings.takes_bytes(role), hot=may_append, peer=peer)
+        self._opened(settings.takes_bytes(rights.most), hot=may_append, peer=peer)
         self.core.lane = settings.lane if peer else None
         # Events are logged, tokens are not.
         events.append(Greeted(msgspec.structs.replace(hello, token=""), role))
@@ -383,8 +385,11 @@ class ServerConnection(Connection):
 
     def _allowed(self, request: int, cls: type[Message]) -> bool:
         """Whether the role allows it; if not, it is answered with the error."""
+        rights = self._rights()
+        if rights.grants and cls in OF_LOGS:
+            return True  # The node knows of which log it is.
         try:
-            check_role(self._role(), cls)
+            check_role(rights.role, cls)
         except UnauthorizedError as error:
             self.fail(request, error)
             return False
@@ -393,15 +398,15 @@ class ServerConnection(Connection):
     def _refuse_one_way(self, frame: Frame, message: Message) -> None:
         """Tell the other side that its role does not allow it."""
         try:
-            check_role(self._role(), type(message))
+            check_role(self._rights().role, type(message))
         except UnauthorizedError as error:
             self._check_one_way(frame.request, message)
             self._queue(encode_failure(error))
 
-    def _role(self) -> Role:
+    def _rights(self) -> Rights:
         if self.rights is None:
             raise LocalProtocolError("there was no handshake")
-        return self.rights.role
+        return self.rights
 
     def _end(self, reason: str, events: list[Event]) -> None:
         events.append(Closing(reason))
