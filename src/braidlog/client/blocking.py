@@ -279,6 +279,7 @@ class Client(BlockingClient[AsyncClient]):
     remove_node = blocking_call(AsyncClient.remove_node)
     set_voter = blocking_call(AsyncClient.set_voter)
     readmit_node = blocking_call(AsyncClient.readmit_node)
+    reload = blocking_call(AsyncClient.reload)
     streams = blocking_call(AsyncClient.streams)
     seal = blocking_call(AsyncClient.seal)
     unseal = blocking_call(AsyncClient.unseal)

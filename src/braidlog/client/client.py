@@ -1,7 +1,9 @@
 """A client of a cluster: its logs, and the calls with which operators manage it."""
+# One file: the calls of one class and their contracts; what they do is elsewhere.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import ssl as tls
 from collections.abc import Iterable, Mapping
@@ -26,6 +28,7 @@ from braidlog.closable import AsyncClosable
 from braidlog.errors import (
     AlreadyExistsError,
     InvalidArgumentError,
+    LogError,
     LogInUseError,
     NotFoundError,
     RemoteProtocolError,
@@ -38,7 +41,15 @@ from braidlog.store.catalog import LogOptions
 from braidlog.store.retention import retention_of
 from braidlog.types import Compression
 from braidlog.wire import commands, results
-from braidlog.wire.messages import LogKind, Metadata, NodeInfo, StreamInfo
+from braidlog.wire.messages import (
+    Feature,
+    LogKind,
+    Metadata,
+    NodeInfo,
+    Reload,
+    Reloaded,
+    StreamInfo,
+)
 
 if TYPE_CHECKING:
     from braidlog.backup.directory import Progress
@@ -410,6 +421,40 @@ class AsyncClient(AsyncClosable):
                 stream.
         """
         await self._cluster.execute(commands.ReadmitNode(node))
+
+    async def reload(
+        self, nodes: Iterable[int] | None = None
+    ) -> dict[int, Reloaded | LogError]:
+        """Have nodes read their settings, tokens and certificates again; all, or some.
+
+        Returns what each of them says: what has changed, or the error. A node that
+        finds something wrong changes nothing, and the others go on.
+        """
+        routes = await self._cluster.refresh()
+        wanted = [each.node for each in routes.metadata.nodes]
+        if nodes is not None:
+            wanted = list(dict.fromkeys(nodes))
+        answers = await asyncio.gather(*(self._reload(node) for node in wanted))
+        return dict(zip(wanted, answers, strict=True))
+
+    async def _reload(self, node: int) -> Reloaded | LogError:
+        cluster = self._cluster
+        known = {each.node: each for each in cluster.routes.metadata.nodes}
+        if node not in known:
+            return NotFoundError(f"node {node} is not part of the cluster")
+        if not known[node].features & Feature.RELOADS:
+            return InvalidArgumentError(
+                f"node {node} is of a version that cannot reload: restart it"
+            )
+        within = cluster.settings.attempt_timeout_s
+        try:
+            answer, _ = await cluster.ask_node(node, Reload(), within=within)
+        except LogError as error:
+            return error
+        if isinstance(answer, Reloaded):
+            return answer
+        msg = f"{type(answer).__name__} is no answer to Reload"
+        return RemoteProtocolError(msg)
 
     # -- streams -----------------------------------------------------------------
 

@@ -26,6 +26,8 @@ _LEADERLESS_S: Final = 3.0
 
 EventName: TypeAlias = Literal[
     "node_listens",
+    "settings_reloaded",
+    "reload_refused",
     "node_registered",
     "node_stops",
     "node_stopped",

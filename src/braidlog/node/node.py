@@ -39,6 +39,7 @@ from braidlog.node.peers.links import LinkSettings, Peers
 from braidlog.node.peers.peer_identity import PeerIdentity
 from braidlog.node.poll_handler import PollHandler
 from braidlog.node.readiness import Readiness
+from braidlog.node.reload import ReloadCounters
 from braidlog.node.replication.replicas import Replicas
 from braidlog.node.replication.scrub import Scrub
 from braidlog.node.repository.member import (
@@ -78,10 +79,12 @@ from braidlog.wire.messages import (
     Faults,
     Feature,
     Fetch,
+    GetShardEnd,
     Hello,
     Message,
     Read,
     Recorded,
+    Reload,
     Replicate,
     Report,
 )
@@ -106,6 +109,9 @@ Part: TypeAlias = Callable[[int, Any, memoryview], None]
 
 class ClusterNode:
     """One node on an open store; the server gives it sockets."""
+
+    reload: Callable[[Request], None] | None = None
+    """Reads the settings again for who asks; None: nobody has any."""
 
     def __init__(
         self,
@@ -139,8 +145,8 @@ class ClusterNode:
         self._chance = random.Random(seed)
         self._closed = False
         self._guard = InputGuard(self.id)
-        self.failed = self._guard.failed
-        """Set when the node cannot go on."""
+        self.failed = self._guard.failed  # Set when the node cannot go on.
+        self.reloads = ReloadCounters()
         self._faults = self._keep_faults(faults)
         self._era = self._begin_era()
         who = begin_incarnation(store, self._chance.randbytes)
@@ -376,6 +382,7 @@ class ClusterNode:
             scrub=self._scrub,
             sessions=self.sessions,
             tables=self.tables,
+            reloads=self.reloads,
         )
 
     def _keep_faults(self, log: FaultLog | None) -> FaultRecorder | None:
@@ -495,6 +502,15 @@ class ClusterNode:
             for request in requests:
                 request.fail(NotReadyError(f"node {self.id} is shutting down"))
             return
+        if (rights := session.rights).grants:
+            try:
+                self._catch_up()
+                check = self.requests.permission.stream
+                check(event.stream, rights, Role.APPEND, "Append")
+            except LogError as error:
+                for request in requests:
+                    request.fail(error)
+                return
         append = Append(event.stream, event.epoch, event.repeat)
         shard = event.stream in self.shards
         take = self.shards.append if shard else self.replicas.append
@@ -507,13 +523,19 @@ class ClusterNode:
             Exception: it is refused, or a bug was met; it is the session's to answer.
         """
         self._catch_up()
+        rights = request.session.rights
+        # Who only reads may ask where a shard ends, but not as its writer.
+        if rights.grants or isinstance(event.message, GetShardEnd):
+            self.requests.permission.check(event.message, rights)
         try:
-            if self.tables is not None and isinstance(event.message, TABLE_REQUESTS):
+            if isinstance(event.message, Reload) and self.reload is not None:
+                self.reload(request)
+            elif self.tables is not None and isinstance(event.message, TABLE_REQUESTS):
                 self.tables.take(request, event.message)
             elif isinstance(event.message, SHARD_REQUESTS) or (
                 isinstance(event.message, Read) and event.message.stream in self.shards
             ):
-                self.shards.take(request, event.message, event.payload, role)
+                self.shards.take(request, event.message, event.payload)
                 self.changed()
             else:
                 self.requests.take(request, event.message, event.payload, role)

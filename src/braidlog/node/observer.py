@@ -8,6 +8,7 @@ from braidlog.node.config import NodeConfig
 from braidlog.node.metrics.status import NodeStatus, Observed
 from braidlog.node.peers.links import Peers
 from braidlog.node.readiness import Readiness
+from braidlog.node.reload import ReloadCounters
 from braidlog.node.replication.replicas import Replicas
 from braidlog.node.replication.scrub import Scrub
 from braidlog.node.repository.route import RepositoryRoute
@@ -34,6 +35,7 @@ class Observer:
         scrub: Scrub,
         sessions: Sessions,
         tables: Tables | None,
+        reloads: ReloadCounters,
     ) -> None:
         """Look at a node that starts now, as no leader is known."""
         self._config = config
@@ -47,6 +49,7 @@ class Observer:
         self._scrub = scrub
         self._sessions = sessions
         self._tables = tables
+        self._reloads = reloads
         self._started = self._leader_since = store.clock()
         self._leader_seen = 0
 
@@ -91,6 +94,7 @@ class Observer:
                 **asdict(self._scrub.counters),
                 **asdict(sessions.admission.counters),
                 **(asdict(self._tables.counters) if self._tables is not None else {}),
+                **asdict(self._reloads),
                 "messages_dropped": self._peers.dropped,
             },
             storage=self._store.stats(),

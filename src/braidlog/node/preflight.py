@@ -27,7 +27,7 @@ from braidlog.node.server import (
     own_certificate,
     refuse_embedded,
 )
-from braidlog.serving.security import authorizer, contexts, peer_token
+from braidlog.serving.credentials import read_credentials
 from braidlog.serving.settings import host_and_port
 from braidlog.store import inspect
 
@@ -45,14 +45,12 @@ def preflight(config: NodeConfig) -> list[str]:
         LogError: a start would be refused.
         ImportError: a package that the settings need is missing.
     """
-    for read in (authorizer, peer_token):
-        read(config.security)
-    tls = contexts(config.security)
+    tls = read_credentials(config.security)
     import_module("uvloop")
     if config.node.http:
         import_module("braidlog.serving.http")
     notes = _doubts(config)
-    if refused := own_certificate(config, *tls):
+    if refused := own_certificate(config, tls):
         notes.append(refused)
     if holder := _check_directory(config):
         notes.append(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-import ssl
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
@@ -15,15 +14,17 @@ from typing import Any, Final, Self
 from braidlog.errors import (
     CorruptionError,
     ForeignFormatError,
+    LogError,
     NotFoundError,
 )
-from braidlog.metarepo.events import Event, EventName
+from braidlog.metarepo.events import Event, EventName, Value
 from braidlog.node.config import TABLES, NodeConfig
 from braidlog.node.errors import DamagedNodeError
 from braidlog.node.metrics.event_log import tell
 from braidlog.node.metrics.status import NodeStatus, Observed
 from braidlog.node.node import ClusterNode
 from braidlog.node.peers.identity import is_new
+from braidlog.node.reload import Difference, compare
 from braidlog.node.rescue.fault_log import FaultLog
 from braidlog.node.rescue.ring import Ring
 from braidlog.node.syncer import Syncer, ThreadSyncer
@@ -31,18 +32,14 @@ from braidlog.node.tables.native_engine import NativeEngine
 from braidlog.node.tables.settings import TableSettings
 from braidlog.node.tables.tables import TableWork
 from braidlog.node.tables.worker import ThreadWorker
-from braidlog.serving.security import (
-    authorizer,
-    challenger,
-    contexts,
-    distrust,
-    peer_token,
-)
-from braidlog.serving.sessions import Listening
+from braidlog.serving.credentials import Credentials, Keyring, read_credentials
+from braidlog.serving.security import distrust
+from braidlog.serving.sessions import Listening, Request, Session, told
 from braidlog.serving.shares import ShareBounds
 from braidlog.store.node_store import NodeStore
 from braidlog.store.threads import in_thread
 from braidlog.wire.connection import Poll
+from braidlog.wire.messages import Reloaded
 
 _log = logging.getLogger(__name__)
 
@@ -69,6 +66,8 @@ class NodeServer:
         tables: TableWork | None = None,
         clock: Callable[[], float] = time.monotonic,
         poll: Poll | None = None,
+        reread: Callable[[], NodeConfig] | None = None,
+        set_level: Callable[[str], None] = lambda level: None,
     ) -> None:
         """Take the settings; a store, syncer and ring other than those of the disk.
 
@@ -77,10 +76,17 @@ class NodeServer:
         be reached. ``tables`` is what tables are kept with; None: the native engine
         in the directory or, where another store is given, there are none. ``clock``
         measures how long syncs take. ``poll`` is that of the loop, if it has one.
+        ``reread`` gives the settings as they are now, for reloads; None: they cannot
+        have changed. ``set_level`` sets what is logged.
         """
         self._poll = poll
         self._clock = clock
         self._config = config
+        self._reread = reread or (lambda: config)
+        self._set_level = set_level
+        self._keyring: Keyring
+        self._reloading = asyncio.Lock()
+        self._reloads: set[asyncio.Task[None]] = set()
         self._store = store
         self._syncer = syncer
         self._ring = ring
@@ -111,8 +117,9 @@ class NodeServer:
 
     async def _start(self, stack: AsyncExitStack) -> None:
         config = self._config
-        tls = contexts(config.security)
-        if refused := own_certificate(config, *tls):
+        credentials = read_credentials(config.security)
+        self._keyring = keyring = Keyring(credentials)
+        if refused := own_certificate(config, credentials):
             _log.warning("%s", refused)
         store = self._store or open_store(config)
         syncer = self._syncer or ThreadSyncer(store)
@@ -125,10 +132,10 @@ class NodeServer:
                 config,
                 store,
                 syncer,
-                authorize=authorizer(config.security),
-                tls=tls[1],
-                token=peer_token(config.security),
-                challenger=challenger(config.security),
+                authorize=keyring.authorize,
+                tls=credentials.client,
+                token=credentials.peer_token,
+                challenger=keyring.challenger(),
                 seed=self._seed,
                 faults=faults,
                 shares=self._shares,
@@ -141,8 +148,10 @@ class NodeServer:
         stack.push_async_callback(self.node.close_tables)
         await self.node.start()
         stack.callback(self.node.close)
+        self.node.reload = self._take_reload
+        stack.callback(self._end_reloads)
         listener = await self.node.sessions.listen(
-            config.node.listen, "[node] listen", tls[0]
+            config.node.listen, "[node] listen", credentials.server
         )
         self._listener = listener
         stack.callback(listener.close)
@@ -163,6 +172,10 @@ class NodeServer:
                 "sockets": "loop" if self._poll is None else "core",
             },
         )
+
+    def _end_reloads(self) -> None:
+        for task in self._reloads:
+            task.cancel()
 
     def _open_tables(self) -> TableWork | None:
         if self._store is not None:
@@ -186,6 +199,92 @@ class NodeServer:
             config.node.id,
             create=is_new(store),
         )
+
+    def _take_reload(self, request: Request) -> None:
+        """Reload for who asks, in a task: files are read."""
+        task = asyncio.create_task(self._answer_reload(request))
+        self._reloads.add(task)
+        task.add_done_callback(self._reloads.discard)
+
+    async def _answer_reload(self, request: Request) -> None:
+        try:
+            await self.reload(request.answer)
+        except Exception as error:
+            request.fail(told(error, "Reload"))
+
+    async def reload(
+        self, answer: Callable[[Reloaded], None] = lambda reloaded: None
+    ) -> Reloaded:
+        """Read settings, tokens and certificates again, and use them.
+
+        Connections stay, but for those whose token was removed or allows less: they are
+        closed after ``answer`` was told what was done. What is logged says the same.
+
+        Raises:
+            InvalidArgumentError: something is wrong, so nothing was changed.
+        """
+        async with self._reloading:
+            counters = self.node.reloads
+            try:
+                difference, credentials = await in_thread(self._read_again)
+            except Exception as error:
+                counters.reloads_refused += 1
+                self._say_refused(told(error, "reading the settings again"))
+                raise
+            reloaded, ending = self._apply(difference, credentials)
+            counters.reloads += 1
+            counters.connections_revoked += len(ending)
+            self._say_reloaded(reloaded)
+            answer(reloaded)
+            for session, why in ending.items():
+                session.make_way(why)
+            return reloaded
+
+    def _read_again(self) -> tuple[Difference, Credentials]:
+        difference = compare(self._config, self._reread())
+        return difference, read_credentials(difference.config.security)
+
+    def _apply(
+        self, difference: Difference, credentials: Credentials
+    ) -> tuple[Reloaded, dict[Session, str]]:
+        """Put it in force, in one turn of the loop."""
+        keyring, node = self._keyring, self.node
+        changed = difference.changed + credentials.changes(keyring.credentials)
+        self._config = difference.config
+        keyring.credentials = credentials
+        node.sessions.protect(keyring.challenger(), credentials.server)
+        node.peers.protect(credentials.client, credentials.peer_token)
+        self._set_level(difference.config.log.level)
+        ending = node.sessions.ending(keyring.ends)
+        doubt = own_certificate(difference.config, credentials)
+        reloaded = Reloaded(
+            tuple(changed),
+            tuple(difference.ignored),
+            (doubt,) if doubt else (),
+            len(ending),
+        )
+        return reloaded, ending
+
+    def _say_reloaded(self, done: Reloaded) -> None:
+        changed = "; ".join(done.changed)
+        text = f"the settings were read again: {changed or 'nothing has changed'}"
+        if done.ignored:
+            text += f"; after a restart also {', '.join(done.ignored)}"
+        for doubt in done.warnings:
+            text += f"; {doubt}"
+        fields: dict[str, Value] = {
+            "changed": changed,
+            "ignored": ", ".join(done.ignored),
+            "closed": done.closed,
+        }
+        warning = bool(done.ignored or done.warnings)
+        event = Event("settings_reloaded", text, fields, warning=warning)
+        tell(_log, self._config.node.id, event)
+
+    def _say_refused(self, error: LogError) -> None:
+        text = f"the settings were not read again, nothing has changed: {error}"
+        event = Event("reload_refused", text, {"reason": error.message}, warning=True)
+        tell(_log, self._config.node.id, event)
 
     async def serve(
         self, stop: asyncio.Event, hurry: asyncio.Event | None = None
@@ -275,13 +374,12 @@ def refuse_embedded(config: NodeConfig, names: Sequence[str]) -> None:
         raise foreign
 
 
-def own_certificate(
-    config: NodeConfig, server: ssl.SSLContext | None, client: ssl.SSLContext | None
-) -> str:
+def own_certificate(config: NodeConfig, credentials: Credentials) -> str:
     """Return why the other nodes would not connect to this one, if so.
 
     It starts nevertheless: authorities are changed node by node.
     """
+    server, client = credentials.server, credentials.client
     if server is None or client is None or len(config.cluster.voters) == 1:
         return ""
     return distrust(config.security, config.advertise, server, client)

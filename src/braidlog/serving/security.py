@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import secrets
 import ssl
 from contextlib import suppress
 from pathlib import Path
@@ -12,9 +11,7 @@ from typing import Final
 
 from braidlog.errors import InvalidArgumentError, LogError, UnauthorizedError
 from braidlog.serving.settings import SecuritySettings, host_and_port
-from braidlog.wire.proof import NONCE_BYTES, Challenger
 from braidlog.wire.roles import Role
-from braidlog.wire.server import Authorizer, allow_all
 from braidlog.wire.tokens import Tokens, parse_tokens
 
 # The certificate of the node is the first.
@@ -24,13 +21,13 @@ _PEM: Final = re.compile(
 _NO_PEM: Final = "the file has no certificate in PEM format"
 
 
-def authorizer(security: SecuritySettings) -> Authorizer:
-    """Return what gives a connection its role; everybody has all without tokens.
+def tokens_of(security: SecuritySettings) -> Tokens | None:
+    """Return the tokens that are accepted; None: nobody is asked for one.
 
     Raises:
         InvalidArgumentError: the file of tokens cannot be read, or is none.
     """
-    return _tokens(security.tokens).authorize if security.tokens else allow_all
+    return _tokens(security.tokens) if security.tokens else None
 
 
 def peer_token(security: SecuritySettings) -> str:
@@ -60,25 +57,19 @@ def peer_token(security: SecuritySettings) -> str:
     return text
 
 
-def challenger(security: SecuritySettings) -> Challenger | None:
-    """Return how this node proves itself to its peers; None without tokens.
+def certificate_channel(security: SecuritySettings) -> bytes:
+    """Return what proofs are bound to: of the certificate; empty without TLS.
 
     Raises:
-        InvalidArgumentError: a file cannot be read, or is none.
+        InvalidArgumentError: the file cannot be read, or has no certificate.
     """
-    if not security.tokens:
-        return None
-    channel = b""
-    if file := security.certificate:
-        pem = _PEM.search(_read("certificate", file))
-        if pem is None:
-            raise _wrong("certificate", file, _NO_PEM)
-        channel = channel_of(ssl.PEM_cert_to_DER_cert(pem[0].decode("ascii")))
-    return Challenger(
-        find=_tokens(security.tokens).digest,
-        draw=lambda: secrets.token_bytes(NONCE_BYTES),
-        channel=channel,
-    )
+    file = security.certificate
+    if not file:
+        return b""
+    pem = _PEM.search(file_bytes("certificate", file))
+    if pem is None:
+        raise _wrong("certificate", file, _NO_PEM)
+    return channel_of(ssl.PEM_cert_to_DER_cert(pem[0].decode("ascii")))
 
 
 def channel_of(certificate: bytes) -> bytes:
@@ -98,7 +89,12 @@ def _tokens(file: str) -> Tokens:
         raise _wrong("tokens", file, error.message) from error
 
 
-def _read(setting: str, file: str) -> bytes:
+def file_bytes(setting: str, file: str) -> bytes:
+    """Return what a file has that a setting names.
+
+    Raises:
+        InvalidArgumentError: it cannot be read.
+    """
     try:
         return Path(file).read_bytes()
     except OSError as error:
@@ -107,7 +103,7 @@ def _read(setting: str, file: str) -> bytes:
 
 def _text(setting: str, file: str) -> str:
     try:
-        return _read(setting, file).decode()
+        return file_bytes(setting, file).decode()
     except UnicodeDecodeError as error:
         raise _wrong(setting, file, "the file is not UTF-8 text") from error
 
@@ -125,7 +121,7 @@ def contexts(
     # OpenSSL does not say which of the files it cannot read.
     for setting in ("certificate", "key", "authority"):
         if file := getattr(security, setting):
-            _read(setting, file)
+            file_bytes(setting, file)
     server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     try:
         server.load_cert_chain(security.certificate, security.key)

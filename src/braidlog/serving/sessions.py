@@ -14,6 +14,7 @@ import logging
 import socket
 import ssl
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -46,6 +47,8 @@ from braidlog.wire.events import (
     Taken,
 )
 from braidlog.wire.messages import Message, Read
+from braidlog.wire.proof import Challenger
+from braidlog.wire.rights import Rights
 from braidlog.wire.roles import Role
 from braidlog.wire.server import AppendRow, ServerConnection, ServerSettings
 
@@ -149,6 +152,8 @@ class Session(Wire):
         self._sessions = sessions
         self._greeting: asyncio.TimerHandle | None = None
         self._opening: asyncio.Task[None] | None = None
+        # As they were when it was accepted: proofs are bound to this certificate.
+        self._tls = sessions.tls
         self._socket: socket.socket | None = None
         """What was accepted, unless the loop did that."""
         self.origin = self._other = "a connection"
@@ -168,7 +173,13 @@ class Session(Wire):
     @property
     def role(self) -> Role:
         """Return what the other side may do."""
-        return self.connection.role or Role.READ
+        role = self.connection.role
+        return Role.READ if role is None else role
+
+    @property
+    def rights(self) -> Rights:
+        """Return all that it may do."""
+        return self.connection.rights or Rights(Role.NONE)
 
     @property
     def crowded(self) -> bool:
@@ -370,7 +381,7 @@ class Session(Wire):
         accepted = self._socket
         assert accepted is not None, "accepted"
         loop = asyncio.get_running_loop()
-        tls = self._sessions.tls
+        tls = self._tls
         # Without TLS these must not be given.
         handshake = GREETING_S if tls is not None else None
         shutdown = LINGER_S if tls is not None else None
@@ -629,6 +640,22 @@ class Sessions:
             peer = connection.peer
             if peer and not holds(peer, *connection.peer_identity):
                 session.abort()
+
+    def protect(
+        self, challenger: Challenger | None, tls: ssl.SSLContext | None
+    ) -> None:
+        """Let connections that begin from now on prove and encrypt with these."""
+        self.settings = replace(self.settings, challenger=challenger)
+        self.tls = tls
+
+    def ending(self, ends: Callable[[Rights], str]) -> dict[Session, str]:
+        """Return the connections that have to end, as `ends` says of their rights."""
+        found = {}
+        for session in self._sessions:
+            rights = session.connection.rights
+            if rights is not None and (why := ends(rights)):
+                found[session] = why
+        return found
 
     def goodbye(self, reason: str) -> None:
         """Tell all that the node stops; what is open may be sent elsewhere."""

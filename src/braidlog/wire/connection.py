@@ -83,6 +83,7 @@ ANSWERS: Final[dict[type[Message], type[Message]]] = {
     messages.GetMetadata: messages.Metadata,
     messages.GetLogEnd: messages.LogEnd,
     messages.Execute: messages.Executed,
+    messages.Reload: messages.Reloaded,
     messages.Call: messages.CallResult,
     messages.GetAppStatus: messages.AppStatus,
     messages.Promote: messages.AppStatus,

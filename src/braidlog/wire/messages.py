@@ -106,6 +106,8 @@ __all__ = [
     "Records",
     "Release",
     "ReleaseRows",
+    "Reload",
+    "Reloaded",
     "Replicate",
     "Report",
     "Rows",
@@ -157,6 +159,8 @@ class Feature(IntFlag):
     """Its core reads and writes its sockets. Nobody has to know it, but who looks."""
     STREAM_CHANGES = 256
     """`SetStreams`, `Spread`, and the revision that a command expects."""
+    RELOADS = 512
+    """`Reload`."""
     SHARDS = 1024
     """Logs that one Raft group replicates."""
 
@@ -166,6 +170,7 @@ FEATURES: Final = (
     | Feature.LOG_ENDS
     | Feature.LIFE_SIGNS
     | Feature.STREAM_CHANGES
+    | Feature.RELOADS
     | Feature.SHARDS
 )
 """What every node of this version knows."""
@@ -583,6 +588,28 @@ class LogEnd(Message, frozen=True, array_like=True):
     """Its last GLSN."""
     tables: tuple[TableInfo, ...] | None = None
     """The tables that follow it; None if nothing was decided since `known`."""
+
+
+class Reload(Message, frozen=True, array_like=True):
+    """Ask a node to read its settings, tokens and certificates again.
+
+    It goes to the node that is meant, and is not passed on. Needs `Feature.RELOADS`.
+    """
+
+    KIND = 26
+
+
+class Reloaded(Message, frozen=True, array_like=True):
+    """Answer: what the node read is in force."""
+
+    KIND = 27
+    changed: tuple[str, ...]
+    """What differs from before, for people."""
+    ignored: tuple[str, ...] = ()
+    """Settings that differ and take a restart, such as `[node] listen`."""
+    warnings: tuple[str, ...] = ()
+    closed: Number = 0
+    """Connections that are closed, for their tokens do not allow them any more."""
 
 
 class AppendTo(Message, frozen=True, array_like=True):

@@ -1,8 +1,9 @@
 """Roles: what a connection may do, message by message.
 
-A role includes those before it: `read`, `append`, `admin`, `peer`. What a command of
-the metadata repository needs is decided where commands are known; `Execute` needs the
-least that any of them does. So does `Call`: what a procedure needs, its host decides.
+A role includes those before it: `none`, `read`, `append`, `admin`, `peer`. What a
+command of the metadata repository needs is decided where commands are known; `Execute`
+needs the least that any of them does. So does `Call`: what a procedure needs, its host
+decides.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ from braidlog.errors import InvalidArgumentError, UnauthorizedError
 from braidlog.wire import messages
 from braidlog.wire.messages import Message
 
-__all__ = ["NEEDED", "Role", "check_role"]
+__all__ = ["NEEDED", "OF_LOGS", "Role", "check_role"]
 
 
 class Role(IntEnum):
     """What a connection may do; each includes those before it."""
 
+    NONE = 0
+    """Nothing, but for what grants on logs allow."""
     READ = 1
     APPEND = 2
     ADMIN = 3
@@ -54,6 +57,7 @@ NEEDED: Final[dict[type[Message], Role]] = {
     messages.Execute: Role.READ,
     messages.Call: Role.READ,
     messages.GetAppStatus: Role.READ,
+    messages.Reload: Role.ADMIN,
     messages.Promote: Role.ADMIN,
     messages.FetchSnapshot: Role.ADMIN,
     messages.TakeSnapshot: Role.ADMIN,
@@ -83,6 +87,29 @@ NEEDED: Final[dict[type[Message], Role]] = {
     messages.Recorded: Role.PEER,
 }
 """The least role for each message that asks for something."""
+
+
+OF_LOGS: Final[frozenset[type[Message]]] = frozenset(
+    {
+        messages.Append,
+        messages.AppendTo,
+        messages.Acquire,
+        messages.Release,
+        messages.GetShardEnd,
+        messages.Read,
+        messages.GetMetadata,
+        messages.GetLogEnd,
+        messages.Execute,
+        messages.GetRows,
+        messages.ScanRows,
+        messages.GetTable,
+        messages.DivideTable,
+        messages.ReleaseRows,
+        messages.FlushTable,
+        messages.VerifyTable,
+    }
+)
+"""Those that a node judges by the log, for tokens that have grants on some."""
 
 
 def check_role(role: Role, message: type[Message]) -> None:

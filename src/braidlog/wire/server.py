@@ -1,10 +1,10 @@
 """The end of a connection that was connected to.
 
 *Theory of operation.* The first frame is a `Hello`: cluster, version and token are
-checked, and the role is fixed for as long as the connection lives. Each request takes
-its cost from the window when it comes and gives it back when it is answered; who sends
-more than the window allows broke a rule. A request that the role does not allow is
-answered with the error, and never becomes an event.
+checked, and the rights are fixed for as long as the connection lives. Each request
+takes its cost from the window when it comes and gives it back when it is answered; who
+sends more than the window allows broke a rule. A request that the role does not allow
+is answered with the error, and never becomes an event.
 
 The core opens appends by itself once the role is known to allow them.
 
@@ -15,7 +15,7 @@ closes before. The cost of the open requests never exceeds the window.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
@@ -56,7 +56,8 @@ from braidlog.wire.events import (
 from braidlog.wire.failures import encode_failure
 from braidlog.wire.messages import MESSAGES, Hello, Message, Proof
 from braidlog.wire.proof import Challenger, Exchange
-from braidlog.wire.roles import NEEDED, Role, check_role
+from braidlog.wire.rights import Rights
+from braidlog.wire.roles import NEEDED, OF_LOGS, Role, check_role
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -70,17 +71,17 @@ __all__ = [
     "allow_all",
 ]
 
-Authorizer: TypeAlias = Callable[[Hello], Role]
-"""Gives the role of whoever connects, or raises `UnauthorizedError`."""
+Authorizer: TypeAlias = Callable[[Hello], Rights]
+"""Gives the rights of whoever connects, or raises `UnauthorizedError`."""
 
 
 AppendRow: TypeAlias = tuple[int, int, int, int, int]
 """Request, LLSN, GLSN, records, version: an `Appended` that the core encodes."""
 
 
-def allow_all(hello: Hello) -> Role:
+def allow_all(hello: Hello) -> Rights:
     """Let everybody do everything: for a node that only loopback reaches."""
-    return Role.PEER if hello.node else Role.ADMIN
+    return Rights(Role.PEER if hello.node else Role.ADMIN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +116,7 @@ class ServerSettings:
         """Return the largest frame that a role may send."""
         if role is Role.PEER:
             return self.frame_bytes_max
-        of_role = self.request_bytes_max if role is Role.READ else self.append_bytes_max
+        of_role = self.request_bytes_max if role <= Role.READ else self.append_bytes_max
         return min(self.frame_bytes_max, max(of_role, HANDSHAKE_BYTES_MAX))
 
 
@@ -138,11 +139,17 @@ class ServerConnection(Connection):
         self._let_in = let_in
         self._exchange: Exchange | None = None
         """The proof that was begun."""
-        self.role: Role | None = None
+        self.rights: Rights | None = None
+        """What the other side may do, once it has said who it is."""
         self.peer = 0
         """Node id of the other side, 0 for clients."""
         self.peer_identity: tuple[bytes, int] = b"", 0
         """Its directory, and the entry that gave its id to it."""
+
+    @property
+    def role(self) -> Role | None:
+        """Return the role of the other side in the whole cluster, once it is known."""
+        return None if self.rights is None else self.rights.role
 
     def release(self) -> None:
         """Let go of the bytes of a frame that is not whole, and of who lets in."""
@@ -246,28 +253,30 @@ class ServerConnection(Connection):
             if hello.nonce and self._exchange is None:
                 self._challenge(hello)
                 return
-            role = self._admit(hello)
+            rights = self._admit(hello)
         except LogError as error:
             self._refuse(error)
             events.append(Refused(error))
             return
-        settings = self._settings
+        settings, role = self._settings, rights.role
         welcome = messages.Welcome(
             version,
             settings.cluster,
             settings.node,
-            role.word,
+            rights.most.word,
             settings.window_bytes,
             settings.frame_bytes_max,
             settings.identity,
             settings.bound(),
         )
         self._queue(welcome)
-        self.role, self.peer = role, hello.node
+        self.rights, self.peer = rights, hello.node
         self.peer_identity = hello.identity, hello.bound
+        # Appends that are allowed to some logs alone must not pass the node by: the
+        # core knows no names.
         may_append = role >= NEEDED[messages.Append]
         peer = role is Role.PEER
-        self._opened(settings.takes_bytes(role), hot=may_append, peer=peer)
+        self._opened(settings.takes_bytes(rights.most), hot=may_append, peer=peer)
         self.core.lane = settings.lane if peer else None
         # Events are logged, tokens are not.
         events.append(Greeted(msgspec.structs.replace(hello, token=""), role))
@@ -312,9 +321,10 @@ class ServerConnection(Connection):
             )
         return version
 
-    def _admit(self, hello: Hello) -> Role:
-        """Return the role; raise what the other side is told."""
-        role = self._settings.authorize(hello)
+    def _admit(self, hello: Hello) -> Rights:
+        """Return the rights; raise what the other side is told."""
+        rights = self._settings.authorize(hello)
+        role = rights.role
         if hello.cluster not in ("", self._settings.cluster):
             ours = self._settings.cluster
             raise NotFoundError(
@@ -328,7 +338,9 @@ class ServerConnection(Connection):
             raise UnauthorizedError(reason)
         self._let_in(hello.node)
         # What peers say has an author.
-        return role if hello.node else min(role, Role.ADMIN)
+        if hello.node or role < Role.PEER:
+            return rights
+        return replace(rights, role=Role.ADMIN)
 
     def _take_message(
         self, frame: Frame, message: Message, events: list[Event]
@@ -373,8 +385,11 @@ class ServerConnection(Connection):
 
     def _allowed(self, request: int, cls: type[Message]) -> bool:
         """Whether the role allows it; if not, it is answered with the error."""
+        rights = self._rights()
+        if rights.grants and cls in OF_LOGS:
+            return True  # The node knows of which log it is.
         try:
-            check_role(self._role(), cls)
+            check_role(rights.role, cls)
         except UnauthorizedError as error:
             self.fail(request, error)
             return False
@@ -383,15 +398,15 @@ class ServerConnection(Connection):
     def _refuse_one_way(self, frame: Frame, message: Message) -> None:
         """Tell the other side that its role does not allow it."""
         try:
-            check_role(self._role(), type(message))
+            check_role(self._rights().role, type(message))
         except UnauthorizedError as error:
             self._check_one_way(frame.request, message)
             self._queue(encode_failure(error))
 
-    def _role(self) -> Role:
-        if self.role is None:
+    def _rights(self) -> Rights:
+        if self.rights is None:
             raise LocalProtocolError("there was no handshake")
-        return self.role
+        return self.rights
 
     def _end(self, reason: str, events: list[Event]) -> None:
         events.append(Closing(reason))

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from braidlog.errors import InvalidArgumentError
-from braidlog.serving.security import authorizer, contexts, distrust, peer_token
+from braidlog.serving.security import contexts, distrust, peer_token, tokens_of
 from braidlog.serving.settings import SecuritySettings
 from braidlog.wire.roles import Role
 from braidlog.wire.tokens import make_token, token_entry
@@ -65,13 +65,13 @@ def test_which_file_of_tls_is_wrong(tmp_path: Path) -> None:
 def test_which_file_of_tokens_is_wrong(tmp_path: Path) -> None:
     missing, wrong = tmp_path / "missing", tmp_path / "wrong"
     gone = f" = '{missing}': No such file or directory"
-    assert refused(authorizer, tokens=missing) == f"[security] tokens{gone}"
+    assert refused(tokens_of, tokens=missing) == f"[security] tokens{gone}"
     assert refused(peer_token, peer_token=missing) == f"[security] peer_token{gone}"
     wrong.write_text("[[token]]\nname = 5\n")
     named = f"[security] tokens = '{wrong}': token file, entry 1: "
-    assert refused(authorizer, tokens=wrong).startswith(named)
+    assert refused(tokens_of, tokens=wrong).startswith(named)
     wrong.write_bytes(b"\xff")
-    assert refused(authorizer, tokens=wrong).endswith("the file is not UTF-8 text")
+    assert refused(tokens_of, tokens=wrong).endswith("the file is not UTF-8 text")
 
 
 def test_a_peer_token_that_peers_would_refuse(tmp_path: Path) -> None:

@@ -90,6 +90,8 @@ EXAMPLES: list[tuple[Message, bytes]] = [
     (m.Executed(8), b"result"),
     (m.GetLogEnd(LOG, 7), b""),
     (m.LogEnd(8, 40, (TABLE,)), b""),
+    (m.Reload(), b""),
+    (m.Reloaded(("[log] level: debug",), ("[node] listen",), ("why",), 2), b""),
     (m.Consensus(1), b"raft"),
     (m.Replicate(3, 2, 1, (2, 3)), b"aabbb"),
     (m.Fetch(3, 2, 11, 1, 4096, False), b""),

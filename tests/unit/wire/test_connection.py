@@ -27,6 +27,7 @@ from braidlog.wire.events import (
     Requested,
 )
 from braidlog.wire.messages import MESSAGES, Hello, Message
+from braidlog.wire.rights import Rights
 from braidlog.wire.roles import NEEDED, Role
 from unit.wire.examples import EXAMPLES
 from unit.wire.frames import encode_frame
@@ -41,7 +42,7 @@ OF: dict[type[Message], tuple[Message, bytes]] = {
 
 
 def greeted(role: Role = Role.ADMIN) -> Pair:
-    return Pair(server=settings(authorize=lambda _: role)).greet()
+    return Pair(server=settings(authorize=lambda _: Rights(role))).greet()
 
 
 def peers() -> Pair:

@@ -22,6 +22,7 @@ from braidlog.wire.connection import (
 )
 from braidlog.wire.events import Closing, Connected, Greeted, Refused
 from braidlog.wire.messages import Hello, Message
+from braidlog.wire.rights import Rights
 from braidlog.wire.roles import Role
 from braidlog.wire.server import ServerConnection, ServerSettings
 from braidlog.wire.tokens import Tokens, make_token
@@ -144,7 +145,7 @@ def test_nobody_sends_much_before_the_handshake() -> None:
 )
 def test_a_role_sends_no_more_than_it_needs(role: Role, limit: int) -> None:
     bounds = settings(
-        authorize=lambda hello: role,
+        authorize=lambda hello: Rights(role),
         frame_bytes_max=4 << 20,
         append_bytes_max=3 << 20,
         window_bytes=8 << 20,

@@ -29,7 +29,7 @@ def test_a_new_token_is_found_in_the_file_that_has_it() -> None:
     tokens = parse_tokens(token_entry(TOKEN) + "\n" + token_entry(other))
     assert len(tokens) == 2
     assert tokens.find(TEXT) == TOKEN
-    assert tokens.authorize(Hello(1, 1, "", token=TEXT)) is Role.APPEND
+    assert tokens.authorize(Hello(1, 1, "", token=TEXT)).role is Role.APPEND
 
 
 def test_the_text_is_nowhere_but_with_its_owner() -> None:

@@ -19,12 +19,12 @@ from braidlog.app.serve.status import HostStatus, status_of
 from braidlog.app.snapshots.transfer import StateCopies
 from braidlog.client.background import new_loop
 from braidlog.errors import ClosedError, LogError
+from braidlog.serving.credentials import Keyring, read_credentials
 from braidlog.serving.descriptors import allow_files, places
 from braidlog.serving.json_logs import JsonFormatter
-from braidlog.serving.security import authorizer, contexts
 from braidlog.serving.sessions import Sessions
 from braidlog.serving.settings import SecuritySettings, check_exposure
-from braidlog.serving.signals import on_end
+from braidlog.serving.signals import on_end, on_reload
 from braidlog.serving.transport import Outbox
 from braidlog.store.threads import close_in_thread, in_thread
 from braidlog.wire.messages import AppStatus
@@ -75,6 +75,7 @@ class HostServer:
         self._settings = settings
         self._stack = AsyncExitStack()
         self._sessions: Sessions | None = None
+        self._keyring: Keyring | None = None
         self._calls: CallServer | None = None
 
     async def __aenter__(self) -> Self:
@@ -95,13 +96,14 @@ class HostServer:
 
     async def _start(self, stack: AsyncExitStack) -> None:
         settings = self._settings
-        context, _ = contexts(settings.security)
+        credentials = read_credentials(settings.security)
+        self._keyring = keyring = Keyring(credentials)
         self._calls = CallServer(self._host, self._said, self._copies(stack))
         stack.callback(self._calls.close)
         rules = ServerSettings(
             cluster=self._host.application.name,
             node=0,
-            authorize=authorizer(settings.security),
+            authorize=keyring.authorize,
             window_bytes=settings.window_bytes,
             frame_bytes_max=settings.frame_bytes_max,
             # A call that only reads has arguments too.
@@ -116,7 +118,8 @@ class HostServer:
         )
         stack.callback(self._sessions.close)
         if settings.listen:
-            listener = await self._sessions.listen(settings.listen, "--listen", context)
+            tls = credentials.server
+            listener = await self._sessions.listen(settings.listen, "--listen", tls)
             stack.callback(listener.close)
         if settings.http:
             await stack.enter_async_context(self._http(settings.http))
@@ -158,6 +161,25 @@ class HostServer:
         """Return how the host is."""
         return HostStatus(self._said(()), self._host.runner.failure is None)
 
+    async def reload(self) -> list[str]:
+        """Read tokens and certificates again, use them, and return what has changed.
+
+        Connections stay, but for those whose token was removed or allows less.
+
+        Raises:
+            InvalidArgumentError: a file is wrong, so nothing was changed.
+        """
+        assert self._sessions is not None, "entered"
+        assert self._keyring is not None, "entered"
+        keyring, sessions = self._keyring, self._sessions
+        found = await in_thread(read_credentials, self._settings.security)
+        changed = found.changes(keyring.credentials)
+        keyring.credentials = found
+        sessions.protect(keyring.challenger(), found.server)
+        for session, why in sessions.ending(keyring.ends).items():
+            session.make_way(why)
+        return changed
+
     async def serve(self, stop: asyncio.Event) -> None:
         """Serve until ``stop`` is set, then let calls end.
 
@@ -191,8 +213,9 @@ def run(
     settings: ServeSettings,
     code_of: Callable[[LogError], int] = lambda error: _FAILED,
 ) -> int:
-    """Open a host and serve until SIGTERM, SIGINT or SIGHUP; return the exit code.
+    """Open a host and serve until SIGTERM or SIGINT; return the exit code.
 
+    SIGHUP has it read its tokens and certificates again.
     That is ``code_of`` what the host could not be opened or not go on with. A signal
     ends the opening too, however much there is to be executed: the code is 0, and the
     next start goes on from there.
@@ -210,14 +233,29 @@ def run(
     return 0
 
 
+async def _reload(server: HostServer, asked: asyncio.Event) -> None:
+    """Reload whenever somebody asks, once for all who ask meanwhile."""
+    while True:
+        await asked.wait()
+        asked.clear()
+        try:
+            changed = "; ".join(await server.reload()) or "nothing has changed"
+        except LogError as error:
+            _log.warning("files were not read again, nothing has changed: %s", error)
+        else:
+            _log.info("tokens and certificates were read again: %s", changed)
+
+
 async def _run(open_host: Callable[[Stop], Host], settings: ServeSettings) -> None:
     loop, stop, opening = asyncio.get_running_loop(), asyncio.Event(), Stop()
+    asked = asyncio.Event()
 
     def end() -> None:
         stop.set()
         opening.set()
 
     on_end(loop, end)
+    on_reload(loop, asked.set)
     try:
         host = await in_thread(open_host, opening)
     except ClosedError:
@@ -232,6 +270,10 @@ async def _run(open_host: Callable[[Stop], Host], settings: ServeSettings) -> No
                 host.application.name,
                 extra={"listen": settings.listen, "applied": host.position},
             )
-            await server.serve(stop)
+            reloading = loop.create_task(_reload(server, asked))
+            try:
+                await server.serve(stop)
+            finally:
+                reloading.cancel()
     finally:
         await close_in_thread(host.close)

@@ -19,7 +19,7 @@ from braidlog.cli.terminal.text import counted
 from braidlog.errors import LogError
 
 if TYPE_CHECKING:
-    from braidlog.wire.messages import Metadata
+    from braidlog.wire.messages import Metadata, Reloaded
 
 _LAGS_S: Final = 1.0
 """How long hosts of tables may take to say how far they are."""
@@ -31,7 +31,7 @@ _LOOK_S: Final = 0.2
 
 @click.group(cls=group_of(ClusterCommand))
 def cluster() -> None:
-    """Show the state of a whole cluster."""
+    """Show the state of a whole cluster, and reload its settings."""
 
 
 @cluster.command()
@@ -133,6 +133,49 @@ def health_(session: Session, *, wait: bool, timeout_ms: int) -> None:
         "the logs of the nodes say what happened" if wait else "--wait waits for them",
         WAIT,
     )
+
+
+@cluster.command()
+@click.option(
+    "--node",
+    "nodes",
+    type=parameters.NODE,
+    multiple=True,
+    help="Only this node; may be repeated [default: all].",
+)
+def reload(session: Session, /, *, nodes: tuple[int, ...]) -> None:
+    """Have the nodes read their tokens, certificates and log level again.
+
+    Each node reads its own files, as on SIGHUP. One that finds something wrong goes on
+    with what it had; the command says what it is and exits with 1. Connections stay,
+    but for those whose token was removed or allows less.
+    """
+    with session.client() as client:
+        found = client.reload(nodes or None)
+    said = [_reloaded(node, found[node]) for node in sorted(found)]
+    rows(session, said, empty="no nodes")
+    if failed := [row["node"] for row in said if row["error"]]:
+        names = ", ".join(map(str, failed))
+        text = f"not reloaded: node{'s' * (len(failed) != 1)} {names}"
+        raise Problem(text, "fix what the column `error` says, then run it again")
+
+
+def _reloaded(node: int, answer: Reloaded | LogError) -> dict[str, Any]:
+    """Return the row of a node."""
+    from braidlog.wire.messages import Reloaded
+
+    error = ""
+    if isinstance(answer, LogError):
+        error, answer = answer.message, Reloaded(())
+    return {
+        "node": node,
+        "reloaded": not error,
+        "changed": list(answer.changed),
+        "needs_restart": list(answer.ignored),
+        "warnings": list(answer.warnings),
+        "closed": answer.closed,
+        "error": error,
+    }
 
 
 def _lacking(session: Session, *, wait: bool) -> list[str]:

@@ -61,19 +61,23 @@ def serve(
     lifeline: int | None,
     log_level: str | None,
 ) -> None:
-    """Run one node of a cluster until SIGTERM or Ctrl-C.
+    """Run one node of a cluster until SIGTERM or Ctrl-C; SIGHUP reloads its settings.
 
     Settings can also come from the environment: BRAIDLOG_NODE_ID=1 stands for id = 1 in
     [node]. Options override the environment, which overrides the file. BRAIDLOG_DATA
     counts only if nothing else names the directory, and must not contradict the file.
     """
     # Late: everything else works without the extra that these need.
-    from braidlog.node.config import LogSettings, load
+    from braidlog.node.config import LogSettings, NodeConfig, load
     from braidlog.node.process import run
 
-    settings = load(config, data=str(data) if data else "")
-    if log_level is not None:
-        settings = replace(settings, log=LogSettings(level=log_level))
+    def read() -> NodeConfig:
+        settings = load(config, data=str(data) if data else "")
+        if log_level is None:
+            return settings
+        return replace(settings, log=LogSettings(level=log_level))
+
+    settings = read()
     if check:
         # Late: a start needs none of it.
         from braidlog.node.preflight import preflight
@@ -84,7 +88,7 @@ def serve(
         for note in () if session.as_json else notes:
             message(f"note: {note}")
         return
-    sys.exit(run(settings, lambda error: explain(error).exit_code, lifeline))
+    sys.exit(run(settings, lambda error: explain(error).exit_code, lifeline, read))
 
 
 @click.command(cls=LocalCommand)

@@ -34,8 +34,16 @@ def token() -> None:
 @click.option(
     "--role",
     type=click.Choice(_ROLES),
-    required=True,
-    help=("Permissions; each role includes those before it. peer is for nodes."),
+    help="Permissions in the whole cluster; each role includes those before it. peer is"
+    " for nodes. May be left out with --log.",
+)
+@click.option(
+    "--log",
+    "logs",
+    metavar="NAME=ROLE",
+    multiple=True,
+    help="Permissions on a log, or on all that begin alike: 'orders.*=append'; may be"
+    " repeated.",
 )
 @click.option(
     "--file",
@@ -45,17 +53,30 @@ def token() -> None:
     show_default=True,
     help="Token file of the nodes; created if missing.",
 )
-def create(session: Session, /, name: str, *, role: str, path: Path) -> None:
+def create(
+    session: Session,
+    /,
+    name: str,
+    *,
+    role: str | None,
+    logs: tuple[str, ...],
+    path: Path,
+) -> None:
     """Create a token and print it once.
 
-    The file gets its name, role and hash, not the token itself. Nodes read the file at
-    start.
+    The file gets its name, roles and hash, not the token itself. Nodes read the file at
+    start, and on `braidlog cluster reload`.
     """
+    from braidlog.wire.rights import Grant
     from braidlog.wire.roles import Role
     from braidlog.wire.tokens import ENTROPY_BYTES, make_token, token_entry
 
     entropy = secrets.token_bytes(ENTROPY_BYTES)
-    text, made = make_token(name, Role.named(role), entropy)
+    if role is None and not logs:
+        raise click.UsageError("name a --role, or a --log, or both")
+    pairs = [each.rpartition("=")[::2] for each in logs]
+    grants = [Grant(pattern, Role.named(word)) for pattern, word in pairs]
+    text, made = make_token(name, Role.named(role or "none"), entropy, grants)
     try:
         _append(path, token_entry(made))
     except AlreadyExistsError:
@@ -63,8 +84,10 @@ def create(session: Session, /, name: str, *, role: str, path: Path) -> None:
         hint = "choose another name, or remove its entry from the file first"
         raise Problem(text, hint) from None
     if not session.as_json:
-        message(f"{name} may {role}; this is shown only once, {path} has its hash:")
-    line(session, text, name=name, role=role, token=text, file=str(path))
+        may = ", ".join([*([role] if role else []), *logs])
+        message(f"{name} may {may}; this is shown only once, {path} has its hash:")
+    told = {"name": name, "role": role or "none", "logs": list(logs)}
+    line(session, text, **told, token=text, file=str(path))
 
 
 def _append(path: Path, entry: str) -> None:

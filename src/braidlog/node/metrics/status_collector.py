@@ -58,6 +58,9 @@ _COUNTERS: Final = {
     "table_reliefs": "Tables flushed because all together had too much in memory.",
     "connections_refused": "Connections refused because the limit was reached.",
     "strangers_dropped": "Connections closed before they identified themselves.",
+    "reloads": "Reloads of settings, tokens and certificates.",
+    "reloads_refused": "Reloads that changed nothing, because a file was wrong.",
+    "connections_revoked": "Connections closed because a reload took their rights.",
     "frames_overdue": "Connections closed because a frame took too long.",
 }
 _LATENCIES: Final = {

@@ -15,7 +15,7 @@ import secrets
 import ssl
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -176,7 +176,6 @@ class _Peer:
     def __init__(self, node: int, address: str, peers: Peers) -> None:
         self.node = node
         self.address = address
-        self.settings = peers.settings
         self.outbox = peers.outbox
         self.takers = peers.takers
         self._peers = peers
@@ -187,6 +186,10 @@ class _Peer:
         self._attempt: asyncio.Task[None] | None = None
         self._spoke = asyncio.Event()
         """Set when the other node spoke while there was no link."""
+
+    @property
+    def settings(self) -> LinkSettings:
+        return self._peers.settings
 
     @property
     def connected(self) -> bool:
@@ -399,6 +402,14 @@ class Peers:
         self.known: dict[int, _Peer] = {}
         self.lane: Lane | None = None
         """Sends over the links that are open, too."""
+
+    def protect(self, tls: ssl.SSLContext | None, token: str) -> None:
+        """Make links from now on with these; those that are open stay."""
+        old = self.settings
+        proves = token if old.token else ""
+        given = "" if proves else token
+        hello = msgspec.structs.replace(old.hello, token=given)
+        self.settings = replace(old, hello=hello, tls=tls, token=proves)
 
     def know(self, addresses: Mapping[int, str]) -> None:
         """Learn where nodes are; one that moved is connected to anew."""

@@ -26,6 +26,7 @@ from braidlog.metarepo.machine.state import NodeState, State
 from braidlog.node.peers.identity import Identity, note_bound
 from braidlog.store.node_store import NodeStore
 from braidlog.wire.messages import Hello, Metadata
+from braidlog.wire.rights import Rights
 from braidlog.wire.roles import Role
 from braidlog.wire.server import Authorizer
 
@@ -147,12 +148,12 @@ class PeerIdentity:
     def guarded(self, authorize: Authorizer) -> Authorizer:
         """Return what lets in whom `authorize` lets in, if it is who it says."""
 
-        def checked(hello: Hello) -> Role:
-            role = authorize(hello)
+        def checked(hello: Hello) -> Rights:
+            rights = authorize(hello)
             # Who may not speak as a node is not told who the nodes are.
-            if hello.node and role >= Role.PEER:
+            if hello.node and rights.role >= Role.PEER:
                 self.vouch(hello.node, hello.identity, hello.bound)
-            return role
+            return rights
 
         return checked
 

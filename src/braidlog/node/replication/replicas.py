@@ -156,6 +156,12 @@ class Replicas:
 
     # --- what the metadata repository says
 
+    def log_of(self, stream: int) -> str:
+        """Return the name of the log of a stream here; empty if it is not known."""
+        hosted = self._hosted.get(stream)
+        config = hosted.config if hosted is not None else None
+        return config.name if config is not None else ""
+
     def configure(self, message: Configure) -> None:
         """Become what the repository decided; an older decision is ignored.
 

@@ -22,14 +22,18 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, Protocol, TypeAlias
 
+import msgspec
+
 from braidlog.errors import LogError, NotReadyError
 from braidlog.node.repository.route import RepositoryRoute
 from braidlog.node.requests.forwarding import not_leading
 from braidlog.node.requests.gathering import Gathering
+from braidlog.node.requests.permission import seen
 from braidlog.node.requests.polls import Polls
 from braidlog.serving.sessions import Request, Session
 from braidlog.wire.codec import encode
 from braidlog.wire.messages import GetMetadata, Message, Metadata
+from braidlog.wire.rights import Rights
 from braidlog.wire.roles import Role
 
 WAIT_MAX_MS: Final = 60_000
@@ -43,6 +47,8 @@ _FRESH_S: Final = 0.01
 """For so long encoded metadata says as much of who lives as it did at first."""
 _PAUSE_S: Final = 0.05
 """Between two looks whether there is room for answers again."""
+_FILTERED_MAX: Final = 256
+"""Answers that are kept of those that tokens with grants see."""
 _PLAIN: Final = GetMetadata()
 
 Done: TypeAlias = Callable[[Message | LogError], None]
@@ -87,6 +93,8 @@ class Answers:
         self._ready: deque[tuple[Request, bytes | LogError | None]] = deque()
         """Those that are told next, and what; None: what is known then."""
         self._encoded: tuple[tuple[int, ...], float, bytes] = (), 0.0, b""
+        self._filtered: dict[Rights, tuple[bytes, bytes]] = {}
+        """What those with grants see of what was encoded."""
         self._heard: tuple[Metadata, bytes] | None = None
         """The last answer of another node, and its bytes."""
         confirm_judged = partial(self._confirm, judged=True)
@@ -207,7 +215,21 @@ class Answers:
         if isinstance(what, LogError):
             request.fail(what)
         else:
-            request.answer_encoded(Metadata, self._current() if what is None else what)
+            found = self._current() if what is None else what
+            rights = request.session.rights
+            if rights.grants and found:
+                found = self._seen(found, rights)
+            request.answer_encoded(Metadata, found)
+
+    def _seen(self, encoded: bytes, rights: Rights) -> bytes:
+        """Return what rights with grants allow to see, encoded once for each."""
+        known = self._filtered.get(rights)
+        if known is None or known[0] is not encoded:
+            metadata = msgspec.msgpack.decode(encoded, type=Metadata)
+            if len(self._filtered) >= _FILTERED_MAX:
+                self._filtered.clear()
+            known = self._filtered[rights] = encoded, encode(seen(metadata, rights))
+        return known[1]
 
     def _current(self) -> bytes:
         """Return the metadata as this node knows it now, encoded."""

@@ -20,7 +20,9 @@ from braidlog.node.requests.forwarding import Answer as PeerAnswer
 from braidlog.node.requests.forwarding import Forwarding, not_leading
 from braidlog.node.requests.log_ends import LogEnds
 from braidlog.node.requests.metadata import Answers, Scheduler
+from braidlog.node.requests.permission import Permission
 from braidlog.serving.sessions import Request
+from braidlog.wire.commands import decode
 from braidlog.wire.messages import (
     Execute,
     Executed,
@@ -54,6 +56,7 @@ class Requests:
         self._route = route
         self._replicas = replicas
         self._loop = loop
+        self.permission = Permission(route, replicas.log_of)
         self._forwarding = Forwarding(peers.request, patience)
         self.answers = Answers(route, self.forward, loop, full)
         self._ends = LogEnds(route, self.forward, loop, full)
@@ -102,6 +105,9 @@ class Requests:
         self, request: Request, message: Execute, command: bytes, role: Role
     ) -> None:
         peer = request.session.connection.peer
+        rights = request.session.rights
+        if rights.grants:
+            role = self.permission.command(decode(command), rights)
         decoded = admit(command, role)
         if not peer:
             refuse_pin(decoded)

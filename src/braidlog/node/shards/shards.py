@@ -23,7 +23,6 @@ from braidlog.errors import (
     CorruptionError,
     LogError,
     NotReadyError,
-    UnauthorizedError,
     UnavailableError,
 )
 from braidlog.metarepo.events import Event
@@ -51,7 +50,6 @@ from braidlog.wire.messages import (
     Read,
     Release,
 )
-from braidlog.wire.roles import Role
 
 _log = logging.getLogger(__name__)
 
@@ -193,14 +191,11 @@ class Shards:
         group = [(r, bytes(b)) for r, b in zip(requests, batches, strict=True)]
         host.member.append(group, repeat=message.repeat)
 
-    def take(
-        self, request: Request, message: Message, payload: memoryview, role: Role
-    ) -> None:
+    def take(self, request: Request, message: Message, payload: memoryview) -> None:
         """Take any other request.
 
         Raises:
             NotReadyError: the shard has no member here.
-            UnauthorizedError: the role does not allow it.
         """
         asked = Plain(request)
         match message:
@@ -222,13 +217,10 @@ class Shards:
                 self._awake(stream).member.release(asked, writer)
             case GetShardEnd(stream, writer):
                 host = self._awake(stream)
-                if not writer:
-                    host.member.find_end(asked)
-                elif role < Role.APPEND:
-                    msg = f"to stay the writer of stream {stream} needs role append"
-                    raise UnauthorizedError(msg)
-                else:
+                if writer:
                     host.member.renew(asked, writer)
+                else:
+                    host.member.find_end(asked)
                 host.asked = True
 
     def _awake(self, stream: int) -> ShardHost:

@@ -256,6 +256,28 @@ async def test_tokens_say_what_is_allowed(host: Host, tmp_path: Path) -> None:
             assert len((await bank.status(hashes=True)).hashes) == 3
 
 
+async def test_tokens_are_read_again(host: Host, tmp_path: Path) -> None:
+    text, token = make_token("one", Role.APPEND, os.urandom(32))
+    other, second = make_token("two", Role.READ, os.urandom(32))
+    file = tmp_path / "tokens.toml"
+    file.write_text(token_entry(token))
+    security = SecuritySettings(tokens=str(file))
+    async with served(host, security=security) as (server, address):
+        async with connect_async(address, token=text) as bank:
+            assert await bank.call("deposit", 1, 1) == 1
+            file.write_text("broken")
+            with pytest.raises(InvalidArgumentError, match="token file"):
+                await server.reload()
+            assert await bank.call("deposit", 1, 1) == 2
+            file.write_text(token_entry(second))
+            changed = ["[security] tokens: added two; removed one"]
+            assert await server.reload() == changed
+            with pytest.raises(UnauthorizedError, match="does not know this token"):
+                await bank.call("deposit", 1, 1)
+        async with connect_async(address, token=other) as bank:
+            assert await bank.call("total") == 2
+
+
 @pytest.mark.skipif(not shutil.which("openssl"), reason="openssl makes the certificate")
 async def test_tls(host: Host, tmp_path: Path) -> None:
     certificate, key = tmp_path / "host.crt", tmp_path / "host.key"

@@ -352,6 +352,28 @@ def test_a_token_is_shown_once_and_kept_as_a_hash(tmp_path: Path) -> None:
     assert tokens.find(text).role is Role.APPEND
 
 
+def test_tokens_with_roles_on_single_logs(tmp_path: Path) -> None:
+    path = tmp_path / "tokens.toml"
+
+    def made(name: str, *logs: str) -> Any:
+        more = [part for each in logs for part in ("--log", each)]
+        arguments = ["token", "create", "--file", str(path), "--name", name, *more]
+        return CliRunner().invoke(main, arguments)
+
+    text = made("bill", "a.*=append", "x=y=read").stdout.strip()
+    token = parse_tokens(path.read_text()).find(text)
+    assert token.role is Role.NONE
+    assert [(each.pattern, each.role) for each in token.grants] == [
+        ("a.*", Role.APPEND),
+        ("x=y", Role.READ),
+    ]
+    before = path.read_bytes()
+    assert made("none").exit_code == 2
+    for wrong in ("a*b=read", "a=peer", "a", "=read"):
+        assert made("no", wrong).exit_code != 0
+    assert path.read_bytes() == before
+
+
 def test_a_token_file_that_is_refused_stays_as_it_is(tmp_path: Path) -> None:
     path = tmp_path / "tokens.toml"
     create(path, "a")

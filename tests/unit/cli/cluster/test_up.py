@@ -211,8 +211,10 @@ def test_it_goes_on_with_its_data_after_sigterm(tmp_path: Path) -> None:
         assert second.seeds == first.seeds
         second.run("append", "kept", "b")
         assert follower.stdout.readline().endswith("b\n")
-        # A terminal that closes ends a node as SIGTERM does.
+        # SIGHUP alone does not end a node, which reloads.
         os.kill(int(second.nodes[0]["pid"]), signal.SIGHUP)
+        second.run("append", "kept", "c")
+        os.kill(int(second.nodes[0]["pid"]), signal.SIGTERM)
         stdout, stderr = second.process.communicate(timeout=_WAIT_S)
         assert json.loads(stdout) == {"ended": 1, "code": 0}
         assert "all nodes have stopped" in stderr

@@ -24,6 +24,7 @@ from braidlog.errors import (
 )
 from braidlog.wire.events import Appends, Requested
 from braidlog.wire.messages import Append, Hello, Message
+from braidlog.wire.rights import Rights
 from braidlog.wire.roles import Role
 from braidlog.wire.server import ServerConnection, ServerSettings
 from unit.client.batches import FakeCodec
@@ -34,10 +35,10 @@ from unit.serving.test_security import certificate, needs_openssl
 WINDOW = 1 << 17
 
 
-def authorize(hello: Hello) -> Role:
+def authorize(hello: Hello) -> Rights:
     if hello.token != "t":
         raise UnauthorizedError("this token is not known")
-    return Role.ADMIN
+    return Rights(Role.ADMIN)
 
 
 class Served(asyncio.Protocol):

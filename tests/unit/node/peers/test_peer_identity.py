@@ -15,6 +15,7 @@ from braidlog.store.node_store import NodeStore
 from braidlog.wire import commands
 from braidlog.wire.commands import RegisterNode
 from braidlog.wire.messages import Hello, Metadata, NodeInfo
+from braidlog.wire.rights import Rights
 from braidlog.wire.roles import Role
 
 OWN, A, B = b"o" * 16, b"a" * 16, b"b" * 16
@@ -63,8 +64,8 @@ def test_a_stranger_is_refused_and_told_why(store: NodeStore) -> None:
     known.check(2, B, 0)
     register(repository, 2, A)
     known.check(2, A, 0)
-    authorize = known.guarded(lambda hello: Role.PEER)
-    assert authorize(Hello(1, 1, "c", 2, identity=A)) is Role.PEER
+    authorize = known.guarded(lambda hello: Rights(Role.PEER))
+    assert authorize(Hello(1, 1, "c", 2, identity=A)).role is Role.PEER
     with pytest.raises(NodeIdentityError) as caught:
         authorize(Hello(1, 1, "c", 2, identity=B))
     error = caught.value

@@ -14,7 +14,7 @@ import pytest
 from braidlog.node.config import NodeConfig
 from braidlog.node.peers.links import LinkSettings, Peers
 from braidlog.node.server import NodeServer
-from braidlog.serving.security import challenger
+from braidlog.serving.security import certificate_channel
 from braidlog.serving.settings import SecuritySettings
 from braidlog.serving.transport import Outbox
 from braidlog.wire.connection import VERSION_MAX, VERSION_MIN
@@ -124,13 +124,9 @@ async def test_over_tls_the_certificate_is_proved_too(
         nobody = ssl.create_default_context()
         assert not await Links(settings.advertise, tls=nobody).settle()
     assert "its certificate is not trusted: self-signed certificate." in caplog.text
-    tokens = settings.security.tokens
-    without = challenger(SecuritySettings(tokens=tokens))
-    assert without is not None
-    assert without.channel == b""
-    given = challenger(settings.security)
-    assert given is not None
-    assert len(given.channel) == 32
+    without = SecuritySettings(tokens=settings.security.tokens)
+    assert certificate_channel(without) == b""
+    assert len(certificate_channel(settings.security)) == 32
 
 
 @pytest.mark.parametrize("proof", [True, False])
@@ -148,6 +144,44 @@ async def test_nodes_form_a_cluster(tmp_path: Path, proof: bool) -> None:
     for number, settings in ((1, one), (2, other)):
         servers.append(NodeServer(_replaced(settings, number, voters)))
     async with servers[0], servers[1]:
+        await _until(lambda: all(each.node.leader for each in servers))
+
+
+async def test_the_token_of_nodes_is_changed_without_a_restart(tmp_path: Path) -> None:
+    """Files know both, then nodes show the new one, then files forget the old one."""
+    new_text, new = make_token("new", Role.PEER, bytes(range(1, 33)))
+    nodes = []
+    for number in (1, 2):
+        directory = tmp_path / str(number)
+        directory.mkdir()
+        (directory / "peer.token").write_text(TEXT)
+        nodes.append(with_tokens(directory, f'peer_token = "{directory}/peer.token"\n'))
+    voters = {1: nodes[0].advertise, 2: nodes[1].advertise}
+    servers = [
+        NodeServer(_replaced(settings, number, voters))
+        for number, settings in enumerate(nodes, 1)
+    ]
+
+    def connected() -> bool:
+        links = [link for each in servers for link in each.node.peers.links()]
+        return len(links) == 2 and all(link.connected for link in links)
+
+    async with servers[0], servers[1]:
+        await _until(connected)
+        for tokens, text in (
+            ([TOKEN, new], TEXT),
+            ([TOKEN, new], new_text),
+            ([new], new_text),
+        ):
+            for number, server in enumerate(servers, 1):
+                directory = tmp_path / str(number)
+                entries = "\n".join(map(token_entry, tokens))
+                (directory / "tokens.toml").write_text(entries)
+                (directory / "peer.token").write_text(text)
+                closed = (await server.reload()).closed
+                # The first to forget it closes what the other made with it.
+                assert (closed > 0) == (tokens == [new])
+            await _until(connected)
         await _until(lambda: all(each.node.leader for each in servers))
 
 

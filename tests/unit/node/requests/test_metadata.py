@@ -13,6 +13,7 @@ from braidlog.node.repository.route import RepositoryRoute
 from braidlog.node.requests import metadata
 from braidlog.node.requests.metadata import Answers
 from braidlog.wire.messages import GetMetadata, Message, Metadata
+from braidlog.wire.rights import Rights
 from braidlog.wire.roles import Role
 
 
@@ -22,6 +23,7 @@ class Asker:
     def __init__(self, role: Role = Role.READ) -> None:
         self.session = self
         self.role = role
+        self.rights = Rights(role)
         self.gone = False
         self.parked = 0
         self.answers: list[bytes | LogError] = []
