@@ -51,6 +51,7 @@ __all__ = [
     "Pending",
     "PinnedTable",
     "Poll",
+    "ProducerWindows",
     "RawDirectory",
     "RawMerge",
     "Record",

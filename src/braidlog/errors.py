@@ -75,6 +75,7 @@ __all__ = [
     "BackupDamagedError",
     "BeyondEndError",
     "ClosedError",
+    "ConflictError",
     "ConnectionLostError",
     "CorruptionError",
     "DeadlineError",

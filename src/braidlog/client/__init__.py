@@ -7,7 +7,8 @@ is in `braidlog.store`.
 
 from braidlog.client.blocking import Client, ClusterLog, connect
 from braidlog.client.client import AsyncClient, connect_async
-from braidlog.client.log import AsyncClusterLog, ClusterLogDescription
+from braidlog.client.description import ClusterLogDescription
+from braidlog.client.log import AsyncClusterLog
 from braidlog.client.settings import ClientSettings
 
 __all__ = [

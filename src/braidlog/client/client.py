@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from braidlog.backup.directory import Progress
     from braidlog.backup.layout import Backup
     from braidlog.backup.place import PlaceLike
-    from braidlog.client.log import ClusterLogDescription
+    from braidlog.client.description import ClusterLogDescription
 
 _LOG_BYTES: Final = 16
 LOOK_S: Final = 1.5

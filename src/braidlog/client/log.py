@@ -13,7 +13,6 @@ from collections.abc import (
     Iterable,
     Sequence,
 )
-from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
@@ -24,6 +23,7 @@ from braidlog.client.batches import BatchCodec
 from braidlog.client.connection.cluster import Cluster
 from braidlog.client.connection.routing import Routes, replicas_there
 from braidlog.client.cursor_store import CursorStore
+from braidlog.client.description import ClusterLogDescription
 from braidlog.client.read.archived import ArchivedReading
 from braidlog.client.read.log_reader import LogReader, matches
 from braidlog.client.read.scan import AsyncScan
@@ -62,13 +62,7 @@ from braidlog.store.slices import AsyncIndexed
 from braidlog.store.threads import in_thread
 from braidlog.types import Compression, HeadersLike, Producer
 from braidlog.wire import commands, results
-from braidlog.wire.messages import (
-    Acquire,
-    Acquired,
-    LogInfo,
-    LogKind,
-    StreamInfo,
-)
+from braidlog.wire.messages import Acquire, LogInfo, LogKind
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -77,32 +71,6 @@ if TYPE_CHECKING:
     from braidlog._native import Record
     from braidlog.archive import Archive
     from braidlog.store.archived import Archived
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterLogDescription:
-    """Settings and state of a log. Times in microseconds since the epoch."""
-
-    name: str
-    id: str
-    created: int
-    first: int
-    end: int
-    records: int
-    replication: int
-    min_replicas: int
-    compression: Compression
-    retention_ms: int | None
-    retention_bytes: int | None
-    streams: tuple[StreamInfo, ...]
-    replicas_missing: int = 0
-    """How many replicas the streams lack together of ``replication`` each."""
-    revision: int = 0
-    """Of the settings: rises with each change of them, and is 0 before the first."""
-    key_streams: tuple[int, ...] = ()
-    """The streams over which records are spread."""
-    removed: tuple[int, ...] = ()
-    """Streams that are sealed for good; they go when their last record is trimmed."""
 
 
 class Unchanged(Enum):
@@ -343,59 +311,47 @@ class AsyncClusterLog(AsyncIndexed):
     ) -> AsyncLogWriter:
         """Become the only writer of this shard; durable on return.
 
-        The writer has an epoch, greater than that of any writer before. From here on
-        appends without it are refused, and those of earlier writers for good: none of
-        them comes behind the writer's `end`. Reconnecting never acquires anything.
+        From here on appends without the writer's epoch are refused, and those of
+        earlier writers for good: none comes behind the writer's `end`.
 
         Args:
             name: who writes, for others to see.
-            ttl: so many seconds the writer may be silent before others may take over
-                without force; None: for ever.
-            expected: the epoch that is known to be the latest, which is taken over.
+            ttl: seconds without a word after which others may take over; None: never.
+            expected: the latest epoch, which is taken over.
             force: take over whoever owns the log.
 
         Raises:
-            FencedError: another writer owns the log; `owner` names it, `current` is the
-                latest epoch.
+            FencedError: another writer, `owner`, has it; `current` is the epoch.
             InvalidArgumentError: the log is no shard, or the name or ``ttl`` is wrong.
             DeadlineError: the outcome is not known.
         """
-        info = self._info()
-        if info.kind is not LogKind.SHARD:
-            msg = f"log {info.name!r} is no shard: it has no owner"
-            raise InvalidArgumentError(msg)
+        info = self._require_shard()
         within = None if ttl is None else checked_timeout(ttl)
         ttl_ms = 0 if within is None else max(1, int(within * 1000))
         if expected is not None:
             expected = checked_count(expected, "expected")
         message = Acquire(info.streams[0].stream, name, ttl_ms, expected, bool(force))
-        answer, _ = await self._cluster.ask_shard(self._id, message)
-        if not isinstance(answer, Acquired):
-            msg = f"{type(answer).__name__} is no answer to Acquire"
-            raise RemoteProtocolError(msg)
-        self._cluster.reached(self._id, answer.next)
-        return AsyncLogWriter(
-            self._cluster,
-            self._id,
-            name,
-            answer,
-            self._appender,
-            self._codec,
-            self.options.compression,
+        compression = self.options.compression
+        return await AsyncLogWriter.acquired(
+            self._cluster, self._id, message, self._appender, self._codec, compression
         )
+
+    def _require_shard(self) -> LogInfo:
+        info = self._info()
+        if info.kind is not LogKind.SHARD:
+            msg = f"log {info.name!r} is no shard: it has no owner"
+            raise InvalidArgumentError(msg)
+        return info
 
     async def owner(self) -> tuple[str, int]:
         """Return the writer that owns this shard ("" if nobody does), and its epoch.
 
-        As of some moment after the call. Without an owner the epoch is that of the last
-        one, 0 if there was none.
+        As of some moment after the call. The epoch is the last one that there was.
 
         Raises:
             InvalidArgumentError: the log is no shard.
         """
-        if self._info().kind is not LogKind.SHARD:
-            msg = f"log {self.name!r} is no shard: it has no owner"
-            raise InvalidArgumentError(msg)
+        self._require_shard()
         end = await self._cluster.shard_end(self._id)
         return end.owner, end.epoch
 
@@ -870,6 +826,7 @@ class AsyncClusterLog(AsyncIndexed):
             retention_ms=options.retention_ms,
             retention_bytes=options.retention_bytes,
             streams=info.streams,
+            kind=info.kind.name.lower(),
             replicas_missing=sum(
                 max(0, info.replication - replicas_there(each, routes.nodes))
                 for each in info.streams

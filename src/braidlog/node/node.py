@@ -179,11 +179,9 @@ class ClusterNode:
         self._retention = self._make_retention()
         self._scrub = self._make_scrub()
         self._parts = self._make_parts()
+        capacity = places(config.limits.connections_max, files_max)
         self.sessions: Sessions = self._make_sessions(
-            authorize,
-            challenger,
-            places(config.limits.connections_max, files_max),
-            Shares(shares),
+            authorize, challenger, capacity, Shares(shares)
         )
         self._readiness = Readiness(
             self._route, self._registration, self.peer_identity, self.failed, self.now
@@ -632,6 +630,7 @@ class ClusterNode:
         return self._faults.says() if self._faults is not None else None
 
     def _mend_group(self, streams: set[int]) -> bool:
+        self.shards.damaged(streams)
         mends = self.member is not None and self.member.damaged(streams)
         if mends:
             self.changed()

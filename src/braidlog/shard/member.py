@@ -20,6 +20,7 @@ every record.
 *Invariants.* A request is answered once. An append is answered when a majority has it
 durably and it is applied here. A lost lead answers with an unknown outcome.
 """
+# One file: one state machine: each input, and what follows from it.
 
 from __future__ import annotations
 

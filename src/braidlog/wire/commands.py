@@ -40,13 +40,13 @@ __all__ = [
     "DropLearner",
     "GetCursors",
     "MoveReplica",
-    "NoteShards",
     "OfferReplicas",
     "PlaceHosts",
     "ReadmitNode",
     "Reconfigure",
     "RegisterNode",
     "RemoveNode",
+    "ReportShards",
     "Retain",
     "Seal",
     "SetCursor",
@@ -424,7 +424,7 @@ class ShardNews(msgspec.Struct, frozen=True, array_like=True):
     """Position of the next record."""
 
 
-class NoteShards(_Command, frozen=True, array_like=True, tag=29):
+class ReportShards(_Command, frozen=True, array_like=True, tag=29):
     """Say which shards a node leads, and where they end by now."""
 
     ROLE: ClassVar[Needed] = "peer"
@@ -460,7 +460,7 @@ Command: TypeAlias = (
     | PlaceHosts
     | SettleHost
     | SetStreams
-    | NoteShards
+    | ReportShards
 )
 
 

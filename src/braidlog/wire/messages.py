@@ -636,7 +636,7 @@ class Acquire(Message, frozen=True, array_like=True):
     owner: str
     ttl_ms: Number = 0
     """How long the writer may be silent before others may take over; 0: for ever."""
-    expected: Number | None = None
+    expected: int | None = None
     """The epoch that is known to be the latest, which is taken over."""
     force: bool = False
 

@@ -384,7 +384,7 @@ async def test_options_that_two_programs_change_at_a_time_are_both_kept(
                 log._cluster._routes = routes  # It has not heard of that yet.
             return routes
 
-        log._cluster.linearize = late  # type: ignore[method-assign]
+        log._cluster.linearize = late  # type: ignore[method-assign, assignment]
         await log.set_options(retention_ms=5000)
         log._cluster.linearize = linearize  # type: ignore[method-assign]
         await log.refresh()

@@ -29,6 +29,7 @@ WORDS: list[tuple[Any, str]] = [
     (bool, "bool"),
     (float, "float"),
     (m.StreamStatus, "number"),
+    (m.LogKind, "number"),
     (IndexStatus, "number"),
     (int, "number"),
     (type(None), "nil"),

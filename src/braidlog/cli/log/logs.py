@@ -52,6 +52,14 @@ def log() -> None:
     help="Trim the oldest records beyond this size, for instance 10GiB.",
 )
 @click.option(
+    "--kind",
+    type=click.Choice(["streams", "shard"]),
+    help=(
+        "In a cluster: streams that all replicas acknowledge, or one shard that a "
+        "majority acknowledges and one writer may own [default: streams]."
+    ),
+)
+@click.option(
     "--streams",
     type=parameters.STREAMS,
     help="In a cluster: number of streams [default: 1].",
@@ -82,7 +90,8 @@ def create(session: Session, /, name: str, *, exist_ok: bool, **settings: Any) -
     # 0 is "none", which is the default, and false is no flag.
     given = {key: value for key, value in settings.items() if value}
     if session.cluster is None:
-        for only in ("streams", "replication", "min_replicas", "allow_missing"):
+        only_there = "kind", "streams", "replication", "min_replicas", "allow_missing"
+        for only in only_there:
             if only in given:
                 option = only.replace("_", "-")
                 raise click.UsageError(f"--{option} needs --cluster")

@@ -37,7 +37,7 @@ from braidlog.store.arguments import (
     checked_values,
 )
 from braidlog.types import Compression, HeadersLike, Producer
-from braidlog.wire.messages import Acquired, Appended, AppendTo, Release
+from braidlog.wire.messages import Acquire, Acquired, Appended, AppendTo, Release
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -86,6 +86,24 @@ class AsyncLogWriter:
         self._bytes = 0
         self._sending: asyncio.Task[None] | None = None
         self._ended: LogError | None = None
+
+    @classmethod
+    async def acquired(
+        cls,
+        cluster: Cluster,
+        log: bytes,
+        message: Acquire,
+        appender: LogAppender,
+        codec: BatchCodec,
+        compression: Compression,
+    ) -> AsyncLogWriter:
+        """Become the owner of a log; see `AsyncClusterLog.acquire`."""
+        answer, _ = await cluster.ask_shard(log, message)
+        if not isinstance(answer, Acquired):
+            msg = f"{type(answer).__name__} is no answer to Acquire"
+            raise RemoteProtocolError(msg)
+        cluster.reached(log, answer.next)
+        return cls(cluster, log, message.owner, answer, appender, codec, compression)
 
     def __repr__(self) -> str:
         """Return name and epoch."""

@@ -3,6 +3,7 @@
 Two tasks ask two nodes for newer metadata by long poll; whoever meets a node that is
 not what the routes say asks at once, and all who wait share that request.
 """
+# One file: what a client knows of its cluster, and every way to ask for more.
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ _UNTOLD = (
     commands.DeleteCursor,
     commands.GetCursors,
     commands.ChangeFaults,
-    commands.NoteShards,
+    commands.ReportShards,
 )
 """What happens all the time, and what concerns one client alone."""
 

@@ -75,7 +75,7 @@ _APPLY: Final[dict[type, Callable[[State, int, Any], Result]]] = {
     commands.ChangeTables: tables.change,
     commands.PlaceHosts: tables.place_hosts,
     commands.SettleHost: tables.settle_host,
-    commands.NoteShards: shards.note,
+    commands.ReportShards: shards.note,
 }
 
 

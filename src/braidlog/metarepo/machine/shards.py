@@ -10,12 +10,12 @@ and everybody sees where it ends. What is here may be old and is never ahead.
 from __future__ import annotations
 
 from braidlog.metarepo.machine.state import ShardPlace, State
-from braidlog.wire.commands import NoteShards
+from braidlog.wire.commands import ReportShards
 from braidlog.wire.results import Done
 
 
-def note(state: State, index: int, command: NoteShards) -> Done:
-    """Apply `NoteShards`; what is not known, or older, is passed over."""
+def note(state: State, index: int, command: ReportShards) -> Done:
+    """Apply `ReportShards`; what is not known, or older, is passed over."""
     for news in command.shards:
         place = state.shards.get(news.stream)
         if place is None or command.node not in place.voters or news.term < place.term:

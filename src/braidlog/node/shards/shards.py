@@ -20,7 +20,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from braidlog.errors import (
-    CorruptionError,
     LogError,
     NotReadyError,
     UnavailableError,
@@ -286,11 +285,15 @@ class Shards:
                 host.member.durable(number)
                 self._touch(stream)
 
-    def damaged(self, error: CorruptionError, streams: set[int]) -> None:
+    def damaged(self, streams: set[int]) -> None:
         """Say of which shards the log has damage, numbered as in the store."""
         for stream, host in self._hosts.items():
             if host.log.stored_as in streams:
-                _log.error("the log of shard %d is damaged here: %s", stream, error)
+                _log.error(
+                    "entries of shard %d cannot be read on this node",
+                    stream,
+                    extra={"stream": stream},
+                )
 
     # --- effects
 
@@ -346,7 +349,7 @@ class Shards:
                 host.noting = True
         if not news:
             return
-        command = commands.NoteShards(self._node, tuple(each for _, each in news))
+        command = commands.ReportShards(self._node, tuple(each for _, each in news))
 
         def answered(answer: Message | LogError, _: memoryview) -> None:
             for host, each in news:
