@@ -319,6 +319,31 @@ def test_damaged_replicas_stay_where_too_few_whole_ones_are() -> None:
     assert alone.is_calm()
 
 
+def test_the_only_whole_replica_is_waited_for() -> None:
+    """It would be told to forget what nobody else can read."""
+    bench = repair(1, 2, fewest=2, nodes=3)
+    stream = bench.repository.state.streams[1]
+    for node in (1, 2):
+        bench.tell(node, 1, 20, committed=1)
+    assert bench.cut()
+    bench.tell(1, 1, 20, committed=20, damaged=True)
+    bench.tell(2, 1, 20, committed=20)
+    assert bench.one() == AddLearner(1, 3)
+    bench.tell(3, 1, 19, committed=19, state=ReplicaState.LEARNING)
+    made = bench.one()
+    assert isinstance(made, Reconfigure)
+    assert set(made.replicas) == {1, 2, 3}
+    # The one that is whole restarts before the newcomer has what it lacks.
+    epoch = stream.epoch
+    bench.tell(1, 1, 20, committed=20, epoch=epoch, damaged=True)
+    bench.tell(3, 1, 19, committed=19, state=ReplicaState.CATCHING_UP)
+    bench.tell(2, 1, 20, committed=20, state=ReplicaState.STARTING)
+    for command in bench.decide():
+        assert not isinstance(command, Reconfigure) or 2 in command.replicas
+    bench.dead = {2}
+    assert not any(isinstance(each, Reconfigure) for each in bench.decide(1))
+
+
 def test_only_together_damaged_replicas_have_everything() -> None:
     """None goes before another one has all that they have."""
     bench = repair(1, 2, nodes=3)

@@ -85,9 +85,17 @@ class Repair:
         return None
 
     def _hold_all(self, view: StreamView, members: Collection[int]) -> bool:
-        """Tell whether somebody of these has everything, for an epoch to begin with."""
-        held = {*view.stream.holders, *view.entered} & set(members)
-        return bool(held) and holds(self._survey.state, view.stream, held)
+        """Tell whether somebody of these has everything, for an epoch to begin with.
+
+        Who is left out may be told to forget it: if it is whole, and those that would
+        go on have only what can still be read, it is waited for.
+        """
+        known = {*view.stream.holders, *view.entered}
+        held = known & set(members)
+        if not held or not holds(self._survey.state, view.stream, held):
+            return False
+        whole = {n for n in known if not self._survey.is_damaged(view.stream, n)}
+        return bool(whole & held) or not whole
 
     def _epoch(
         self, view: StreamView, members: Collection[int], learned: tuple[int, ...] = ()
@@ -221,10 +229,20 @@ class Repair:
         members = [*stream.replicas, learned]
         for node in stream.replicas:
             left = [each for each in members if each != node]
-            held = len(left) - 1 >= fewest or len(members) > REPLICAS_MAX
+            held = self._whole(stream, left, learned) >= fewest
+            held = held or len(members) > REPLICAS_MAX
             if len(left) >= wanted and held and self._survey.is_leaving(stream, node):
                 members = left
         return members
+
+    def _whole(self, stream: StreamState, members: list[int], learned: int) -> int:
+        """Return how many have everything, and can read it.
+
+        Whoever learned lacks nothing if it had to learn from damaged ones alone.
+        """
+        damaged = {n for n in members if self._survey.is_damaged(stream, n)}
+        lacks = any(not self._survey.is_damaged(stream, n) for n in stream.replicas)
+        return len(set(members) - damaged - ({learned} if lacks else set()))
 
     def _shrink(self, view: StreamView) -> Command | None:
         stream = view.stream
