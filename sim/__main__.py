@@ -22,6 +22,7 @@ from sim.applications import storms as applications
 from sim.applications.scenario import ApplicationScenario
 from sim.cluster import storms as cluster
 from sim.cluster.scenario import ClusterScenario
+from sim.cluster.shards import ShardScenario
 from sim.faults import Storm
 from sim.register import RegisterScenario
 from sim.scenario import Outcome, ScenarioFactory, repeat_command, run_seed
@@ -35,6 +36,7 @@ __all__ = ["SCENARIOS", "main"]
 
 SCENARIOS: Mapping[str, ScenarioFactory] = {
     "cluster": ClusterScenario,
+    "shards": ShardScenario,
     "applications": ApplicationScenario,
     "tables": TableScenario,
     "native-tables": NativeTableScenario,
@@ -46,6 +48,7 @@ SCENARIOS: Mapping[str, ScenarioFactory] = {
 _HASH_SEED = "0"
 _STORMS: Mapping[str, Mapping[str, Storm]] = {
     "cluster": cluster.STORMS,
+    "shards": cluster.SHARD_STORMS,
     "applications": applications.STORMS,
     "tables": cluster.STORMS,
     "native-tables": cluster.STORMS,

@@ -75,6 +75,7 @@ class Admin:
             streams=shape.streams,
             replication=shape.replication,
             min_replicas=shape.min_replicas,
+            kind=shape.kind,
         )
 
     async def run(self) -> None:

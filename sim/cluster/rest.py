@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING
 from braidlog import _native
 from braidlog.errors import CorruptionError
 from braidlog.logstream.states import ReplicaState
-from braidlog.wire.messages import StreamInfo, StreamStatus
+from braidlog.wire.messages import LogKind, Read, StreamInfo, StreamStatus
 from sim.checkers.appends import Seen
 from sim.cluster.watch import Live, Watch
 from sim.errors import ViolationError
 
 if TYPE_CHECKING:
+    from braidlog.node.shards.shard_host import ShardHost
     from braidlog.client.client import AsyncClient
     from braidlog.wire.messages import LogInfo
 
@@ -37,7 +38,9 @@ async def unrest(client: AsyncClient, watch: Watch, log: str) -> str:
         if not node.alive or node.node not in lives:
             return f"node {node.node} is not alive"
     for stream in info.streams:
-        found = _stream_unrest(info, stream, lives)
+        shard = info.kind is LogKind.SHARD
+        find = _shard_unrest if shard else _stream_unrest
+        found = find(info, stream, lives)
         if found:
             return f"stream {stream.stream}: {found}"
     return ""
@@ -64,6 +67,19 @@ def _stream_unrest(info: LogInfo, stream: StreamInfo, lives: dict[int, Live]) ->
             return f"node {node} is {report.state!r} in epoch {report.epoch}"
         if not report.committed == report.end == stream.committed:
             return f"node {node} has {report}, committed is {stream.committed}"
+    return ""
+
+
+def _shard_unrest(info: LogInfo, stream: StreamInfo, lives: dict[int, Live]) -> str:
+    for node in stream.replicas:
+        host = lives[node].node.shards._hosts.get(stream.stream)
+        if host is None:
+            return f"node {node} is no member"
+        log, state = host.member.raft.core.log, host.member.state
+        if not log.last == log.commit == log.applied == log.durable:
+            return f"node {node} has {log.last}, committed is {log.commit}"
+        if state.next != info.high_watermark + 1 or state.first < info.trim:
+            return f"node {node} has {state.first} to {state.next}"
     return ""
 
 
@@ -111,7 +127,26 @@ def _agreed(
     return expected
 
 
+def _read_shard(host: ShardHost) -> Iterator[Seen]:
+    state, stream = host.member.state, host.stream
+    position = state.first
+    while position < state.next:
+        asked = Read(stream, position, True, _READ_BYTES, 0)
+        found = host.replica.read(asked, expired=True)
+        assert found is not None
+        records, batches = found
+        for first, data in zip(records.llsns, batches, strict=True):
+            for record in _native.Batch(data).records(first):
+                if position <= record.position < state.next:
+                    at = record.position
+                    yield Seen(at, record.value, stream, at)
+        position = records.next
+
+
 def _read_stream(live: Live, stream: int) -> Iterator[Seen]:
+    if stream in live.node.shards:
+        yield from _read_shard(live.node.shards._hosts[stream])
+        return
     hosted = live.node.replicas._hosted[stream]
     storage = hosted.storage
     state = storage.state()

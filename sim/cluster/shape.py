@@ -24,6 +24,7 @@ class Shape:
     clients: int
     # Whether the replicas begin on nodes that do not vote.
     apart: bool
+    kind: str = "streams"
 
 
 def draw_shape(random: Random, *, apart: bool | None = None) -> Shape:

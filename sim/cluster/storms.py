@@ -15,7 +15,7 @@ from sim import faults
 from sim.faults import Storm
 from sim.frames import FrameFaults
 
-__all__ = ["STORMS"]
+__all__ = ["SHARD_STORMS", "STORMS"]
 
 _SECONDS = 4.0
 _CALM_SECONDS = 1.5
@@ -105,3 +105,9 @@ STORMS: Mapping[str, Storm] = MappingProxyType(
         _CHANGES.name: _CHANGES,
     }
 )
+
+_NEEDS_OTHERS = ("rot", "changes")
+SHARD_STORMS: Mapping[str, Storm] = MappingProxyType(
+    {name: storm for name, storm in STORMS.items() if name not in _NEEDS_OTHERS}
+)
+"""Without those that members which do not change cannot be repaired after."""
