@@ -20,8 +20,8 @@ from sim.cluster.watch import Live, Watch
 from sim.errors import ViolationError
 
 if TYPE_CHECKING:
-    from braidlog.node.shards.shard_host import ShardHost
     from braidlog.client.client import AsyncClient
+    from braidlog.node.shards.shard_host import ShardHost
     from braidlog.wire.messages import LogInfo
 
 __all__ = ["damage", "read_log", "unrest"]

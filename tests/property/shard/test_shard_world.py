@@ -58,7 +58,7 @@ def _unknown(answer: object) -> bool:
     return isinstance(answer, LogError) and answer.outcome == "unknown"
 
 
-def _history(seed: int, steps: int, size: int = 3) -> World:
+def history(seed: int, steps: int, size: int = 3) -> World:
     world = World(seed, size, fold_pause=0.2, fold_bytes=200)
     CLIENTS[:] = [Client(world, number) for number in range(1, 5)]
     chance = random.Random(seed + 1)
@@ -95,7 +95,7 @@ def _history(seed: int, steps: int, size: int = 3) -> World:
     return world
 
 
-def _check(world: World) -> None:
+def check(world: World) -> None:
     logs = {}
     for node, member in world.members.items():
         found = read_all(member, world.disks[node])
@@ -120,17 +120,17 @@ def _check(world: World) -> None:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_every_acknowledged_record_is_there_once(seed: int) -> None:
-    world = _history(seed, 6000)
-    _check(world)
+    world = history(seed, 6000)
+    check(world)
     assert sum(len(client.placed) for client in CLIENTS) > 20
 
 
 def test_all_killed_at_once_and_every_record_is_there() -> None:
-    world = _history(77, 3000, 5)
+    world = history(77, 3000, 5)
     for node in list(world.members):
         world.crash(node)
     world.settle()
-    _check(world)
+    check(world)
 
 
 def test_of_two_writers_the_earlier_is_fenced_for_good() -> None:

@@ -1,0 +1,97 @@
+"""Errors planted into a shard on purpose: the histories find each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from braidlog._native import ProducerWindows
+from braidlog.shard import ShardMember, ShardState
+from braidlog.shard.member import Placed
+from property.shard.test_shard_world import check, history
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+SEEDS = range(40)
+
+
+def acknowledge_what_is_logged(patch: pytest.MonkeyPatch) -> None:
+    """An append is answered before a majority has it."""
+    append = ShardMember.append
+
+    def early(self: ShardMember, *arguments: object, **options: object) -> None:
+        append(self, *arguments, **options)  # type: ignore[arg-type]
+        for request, answer in self._pending.values():
+            if isinstance(answer, Placed):
+                self._answers.append((request, answer))
+        self._pending.clear()
+
+    patch.setattr(ShardMember, "append", early)
+
+
+def forget_producers(patch: pytest.MonkeyPatch) -> None:
+    """A new leader does not know what producers have stored."""
+    copy = ShardState.copy
+
+    def blank(self: ShardState) -> ShardState:
+        made = copy(self)
+        made.windows = ProducerWindows()
+        return made
+
+    patch.setattr(ShardState, "copy", blank)
+
+
+def read_without_asking(patch: pytest.MonkeyPatch) -> None:
+    """Any member says where the log ends as it knows it itself."""
+
+    def at_once(self: ShardMember, request: object) -> None:
+        self.stirred = True
+        self._answers.append((request, self._end()))
+
+    patch.setattr(ShardMember, "find_end", at_once)
+
+
+def lead_before_all_is_applied(patch: pytest.MonkeyPatch) -> None:
+    """A leader decides on a state that lacks what earlier ones have logged."""
+    stand = ShardMember._stand
+
+    def early(self: ShardMember, *arguments: object) -> None:
+        stand(self, *arguments)  # type: ignore[arg-type]
+        if self._term and self._planned is None:
+            self._planned = self.state.copy()
+
+    patch.setattr(ShardMember, "_stand", early)
+
+
+def fold_too_much(patch: pytest.MonkeyPatch) -> None:
+    """A truncation takes the entry that has what is kept, too."""
+    fold = ShardMember._fold
+
+    def more(self: ShardMember) -> None:
+        first, self.state.first = self.state.first, self.state.next
+        try:
+            fold(self)
+        finally:
+            self.state.first = first
+
+    patch.setattr(ShardMember, "_fold", more)
+
+
+@pytest.mark.parametrize(
+    "plant",
+    [
+        acknowledge_what_is_logged,
+        forget_producers,
+        read_without_asking,
+        lead_before_all_is_applied,
+        fold_too_much,
+    ],
+)
+def test_a_planted_bug_is_found(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(monkeypatch)
+    for seed in SEEDS:
+        try:
+            check(history(seed, 4000))
+        except Exception:
+            return
+    pytest.fail("no history found it")
