@@ -11,6 +11,7 @@
     ├─ TrimmedError            continue from ``first``
     ├─ LostRecordsError        continue from ``end``: a repair could not save them
     ├─ BeyondEndError          wait until ``next`` is written
+    ├─ ConflictError           read what was appended meanwhile, and decide again
     ├─ SealedError             refresh the metadata, then retry
     ├─ ClosedError             open again
     │  └─ StoreFailedError     a write or sync failed: open again, then look

@@ -139,7 +139,14 @@ async def _keeps_files(hosts: Any, table: bytes) -> None:
 
 # Where, what, by which storms and by which seed it is found, and what that says.
 PLANTED: list[tuple[type, str, Callable[..., Any], Sequence[str], int, str]] = [
-    (TableHost, "_caught_up", _serves_at_once, ("crashes", "all"), 84, "answers as of"),
+    (
+        TableHost,
+        "_caught_up",
+        _serves_at_once,
+        ("crashes", "all"),
+        124,
+        "answers as of",
+    ),
     (Tables, "_read", _heeds_no_after, ("calm",), 16, "was asked for"),
     (MemoryTable, "flush", _forgets_a_run, ("crashes",), 2, "should have found"),
     (Hosts, "_trash", _keeps_files, ("calm",), 1, "do not come to rest"),

@@ -295,12 +295,18 @@ class ClusterNode:
             self._route,
             self.peers,
             execute=self.requests.execute,
-            read=lambda request, read: self.replicas.read(request, read, self.now),
+            read=self._read,
             share=self._chance.random,
             connections=lambda: len(self.sessions),
             # No number of an earlier start comes again.
             first_pin=self.incarnation << 32,
         )
+
+    def _read(self, request: Request, read: Read) -> None:
+        if read.stream in self.shards:
+            self.shards.take(request, read, _NOTHING)
+        else:
+            self.replicas.read(request, read, self.now)
 
     def _make_shards(self) -> Shards:
         return Shards(

@@ -214,7 +214,7 @@ PLANTED: Mapping[str, Planted] = {
     "result in another transaction": Planted(result_in_another_transaction, _KILLS, ()),
     "write sets dropped too early": Planted(write_sets_dropped_early, _BLACKOUTS, (2,)),
     "write sets on the first partition only": Planted(
-        write_sets_on_the_first_only, _BLACKOUTS, (104, 118, 124, 122, 70)
+        write_sets_on_the_first_only, _BLACKOUTS, (107, 46, 64, 66, 136)
     ),
     "snapshot listed before it is verified": Planted(listed_before_verified, _CALM, ()),
     "log cut before the snapshot": Planted(trimmed_before_listed, _CALM, (1,)),

@@ -62,6 +62,7 @@ _MEANT = (
     commands.ReadmitNode,
     commands.RegisterNode,
 )
+ROLES = tuple(role for role in Role if role is not Role.NONE)
 _REQUESTS: tuple[type[Message], ...] = (
     m.Append,
     m.Read,
@@ -73,6 +74,10 @@ _REQUESTS: tuple[type[Message], ...] = (
     m.Promote,
     m.FetchSnapshot,
     m.TakeSnapshot,
+    m.AppendTo,
+    m.Acquire,
+    m.Release,
+    m.GetShardEnd,
 )
 
 
@@ -194,6 +199,16 @@ class Hostile:
         kind = random.choice(_REQUESTS)
         if kind is m.Append:
             return m.Append(self._stream(), self._number(), self._odds()), self._batch()
+        if kind is m.AppendTo:
+            stream, writer, at = self._stream(), self._number(), self._number()
+            return m.AppendTo(stream, writer, at, self._odds()), self._batch()
+        if kind is m.Acquire:
+            owner = random.choice(("", "h", "h" * 300))
+            known = random.choice((None, self._number()))
+            asked = self._stream(), owner, self._number(), known, self._odds()
+            return m.Acquire(*asked), b""
+        if kind in (m.Release, m.GetShardEnd):
+            return kind(self._stream(), self._number()), b""
         if kind is m.Read:
             at, size, wait = self._number(), self._number(), self._number()
             return m.Read(random.randrange(6), at, self._odds(), size, wait), b""
@@ -271,7 +286,7 @@ class Hostile:
 
     def _stream(self) -> int:
         """Return a stream that is not the other client's."""
-        return self.random.choice((0, 4, 5, 6, (1 << 63) - 1))
+        return self.random.choice((0, 4, 5, 6, 7, 7, (1 << 63) - 1))
 
     def _batch(self) -> bytes:
         random = self.random
@@ -337,7 +352,7 @@ async def cluster(
     directory: Path, tokens: dict[Role, str]
 ) -> AsyncIterator[list[NodeServer]]:
     entries = []
-    for number, role in enumerate(Role):
+    for number, role in enumerate(ROLES):
         tokens[role], entry = make_token(role.word, role, bytes([number]) * 32)
         entries.append(token_entry(entry))
     (directory / "tokens.toml").write_text("".join(entries))
@@ -407,6 +422,7 @@ async def harm(
             ) as client:
                 log = await client.create_log("victim", streams=3)
                 await client.create_log("prey", streams=3)
+                await client.create_log("shard", kind="shard")
                 hostile = [
                     Hostile(
                         Random(f"{seed} {role} {turn}"),
@@ -415,7 +431,7 @@ async def harm(
                         tokens[role],
                         bytes.fromhex(log.id),
                     )
-                    for role in Role
+                    for role in ROLES
                     for turn in range(2)
                 ]
                 until = time.monotonic() + seconds

@@ -51,7 +51,7 @@ class Run:
     def ask(self) -> None:
         message, _ = OF[self.random.choice(list(ANSWERS))]
         payload = b""
-        if isinstance(message, m.Append | m.Execute | m.Call):
+        if isinstance(message, m.Append | m.AppendTo | m.Execute | m.Call):
             size = self.random.choice([8, 100, 40_000])
             payload = self.random.randbytes(size)
         number = self.pair.client.request(message, [payload])

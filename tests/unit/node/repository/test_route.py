@@ -30,13 +30,14 @@ def test_news_are_looked_at_again_if_somebody_could_not() -> None:
             answers=SimpleNamespace(look=lambda: looked.append("polls"))
         ),
         tables=SimpleNamespace(look=lambda: looked.append("tables")),
+        _look_at_shards=lambda: looked.append("shards"),
     )
     assert route.revision != route.seen
     with pytest.raises(UnavailableError):
         ClusterNode._look_at_news(node)
     assert route.revision != route.seen
     ClusterNode._look_at_news(node)
-    assert looked == ["identity", "identity", "polls", "tables"]
+    assert looked == ["identity", "identity", "polls", "tables", "shards"]
     assert route.revision == route.seen
     directory.metadata = SimpleNamespace(index=8)
     assert route.revision != route.seen
