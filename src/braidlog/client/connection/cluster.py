@@ -276,9 +276,17 @@ class Cluster:
             await asyncio.sleep(backoff.pause(settings.share()))
 
     async def told_all(self) -> Routes:
-        """Wait until the repository knows of all shards where they end now."""
-        for info in self.routes.metadata.logs:
-            await self.told(info.log)
+        """Wait until the repository knows of all shards where they end now.
+
+        One that nobody leads must not keep others waiting: it is left as it is known.
+        """
+        logs = self.routes.metadata.logs
+        shards = [each.log for each in logs if each.kind is LogKind.SHARD]
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self.settings.attempt_timeout_s):
+                asked = map(self.told, shards)
+                await asyncio.gather(*asked, return_exceptions=True)
+        self.check_open()
         return self.routes
 
     def reached(self, log: bytes, end: int) -> None:
