@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from braidlog import _native
 from braidlog.errors import CorruptionError
 from braidlog.logstream.states import ReplicaState
+from braidlog.wire.members import node_of
 from braidlog.wire.messages import LogKind, Read, StreamInfo, StreamStatus
 from sim.checkers.appends import Seen
 from sim.cluster.watch import Live, Watch
@@ -71,8 +72,20 @@ def _stream_unrest(info: LogInfo, stream: StreamInfo, lives: dict[int, Live]) ->
 
 
 def _shard_unrest(info: LogInfo, stream: StreamInfo, lives: dict[int, Live]) -> str:
+    who = stream.members
+    assert who is not None
+    if {*who.wanted} != {*who.kept} or {*who.voters} != {*who.wanted}:
+        return f"its members change: {who}"
+    for node, live in lives.items():
+        here = {
+            each
+            for number, each in live.node.shards._hosts
+            if number == info.streams[0].stream
+        }
+        if here != {each for each in who.kept if node_of(each) == node}:
+            return f"node {node} has members {here} of {who}"
     for node in stream.replicas:
-        host = lives[node].node.shards._hosts.get(stream.stream)
+        host = lives[node].node.shards._serving.get(stream.stream)
         if host is None:
             return f"node {node} is no member"
         log, state = host.member.raft.core.log, host.member.state
@@ -145,7 +158,7 @@ def _read_shard(host: ShardHost) -> Iterator[Seen]:
 
 def _read_stream(live: Live, stream: int) -> Iterator[Seen]:
     if stream in live.node.shards:
-        yield from _read_shard(live.node.shards._hosts[stream])
+        yield from _read_shard(live.node.shards._serving[stream])
         return
     hosted = live.node.replicas._hosted[stream]
     storage = hosted.storage

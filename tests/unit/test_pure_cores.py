@@ -31,7 +31,7 @@ ALLOWED = {
         *{"braidlog.raft", "braidlog.wire", "braidlog._native"},
     },
     "faultlog": {"hashlib", "struct"},
-    "shard": {"bisect", "struct", "braidlog.raft", "braidlog._native"},
+    "shard": {"bisect", "struct", "braidlog.raft", "braidlog.wire", "braidlog._native"},
     "wire": {
         *{"abc", "base64", "hashlib", "hmac", "importlib", "json", "re"},
         *{"struct", "tomllib", "typing_extensions", "braidlog._native"},

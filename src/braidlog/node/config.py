@@ -98,6 +98,8 @@ class TimingSettings:
     table_repair_ms: int = 30_000
     """A host of tables that was dead for so long is replaced by another node. One that
     no other host gave a copy for so long makes its table anew of the log."""
+    shard_repair_ms: int = 30_000
+    """A member of a shard whose node was dead for so long is replaced by another."""
     scrub_ms: int = 7 * 24 * 3600 * 1000
     """Between the beginnings of passes that read everything that is on the disk."""
     slow_ms: int = 10

@@ -54,7 +54,7 @@ from braidlog.node.requests.requests import Requests
 from braidlog.node.rescue.fault_log import FaultLog
 from braidlog.node.rescue.faults import FaultRecorder
 from braidlog.node.rescue.group_base import begin_base
-from braidlog.node.shards.places import places_in, places_of
+from braidlog.node.shards.places import knows_start, places_in, places_of
 from braidlog.node.shards.shards import SHARD_GROUPS, SHARD_REQUESTS, Shards
 from braidlog.node.syncer import Syncer, ThreadSyncer
 from braidlog.node.tables.tables import TABLE_REQUESTS, Tables, TableWork
@@ -846,11 +846,13 @@ class ClusterNode:
         if member is not None:
             state = member.group.repository.state
             given = 0 if rescued else state.stream_next
-            self.shards.look(places_in(state), given)
+            fresh = knows_start(state, self.id, self.incarnation)
+            self.shards.look(places_in(state), given, fresh=fresh)
         elif heard is not None:
             numbers = [s.stream for log in heard.logs for s in log.streams]
             given = 0 if rescued else max(numbers, default=0)
-            self.shards.look(places_of(heard), given)
+            fresh = knows_start(heard, self.id, self.incarnation)
+            self.shards.look(places_of(heard), given, fresh=fresh)
 
     @property
     def leader(self) -> int:

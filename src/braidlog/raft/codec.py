@@ -37,6 +37,7 @@ __all__ = [
     "decode_membership",
     "decode_message",
     "encode",
+    "receiver_of",
 ]
 
 VERSION: Final = 1
@@ -229,6 +230,12 @@ def encode(value: Message | Entry | HardState | Base | Membership) -> bytes:
     _write_value(out, value)
     _U32.pack_into(out, 4, _checksum(bytes(out)))
     return bytes(out)
+
+
+def receiver_of(data: bytes) -> int:
+    """Return whom a message is for, without a look at the rest; 0: it is none."""
+    at = _HEADER.size + _U64.size
+    return _U64.unpack_from(data, at)[0] if len(data) >= at + _U64.size else 0
 
 
 def decode_message(data: bytes) -> Message:

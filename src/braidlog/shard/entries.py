@@ -16,7 +16,18 @@ import msgspec
 
 from braidlog.errors import CorruptionError
 
-__all__ = ["Append", "Entry", "Grant", "Release", "Truncate", "decode", "encode_append"]
+__all__ = [
+    "Append",
+    "Control",
+    "Entry",
+    "Grant",
+    "Plan",
+    "Release",
+    "Truncate",
+    "decode",
+    "encode",
+    "encode_append",
+]
 
 _HEAD: Final = struct.Struct("<B3xIQQ")
 APPEND: Final = 1
@@ -57,10 +68,20 @@ class Truncate(msgspec.Struct, frozen=True, array_like=True):
     position: int
 
 
-Entry: TypeAlias = Append | Grant | Release | Truncate
+class Plan(msgspec.Struct, frozen=True, array_like=True):
+    """These members should vote from here on, as the repository has decided."""
 
-_KINDS: Final[dict[int, msgspec.msgpack.Decoder[Grant | Release | Truncate]]] = {
-    each.KIND: msgspec.msgpack.Decoder(each) for each in (Grant, Release, Truncate)
+    KIND = 5
+    plan: int
+    wanted: tuple[int, ...]
+
+
+Entry: TypeAlias = Append | Grant | Release | Truncate | Plan
+Control: TypeAlias = Grant | Release | Truncate | Plan
+
+_KINDS: Final[dict[int, msgspec.msgpack.Decoder[Control]]] = {
+    each.KIND: msgspec.msgpack.Decoder(each)
+    for each in (Grant, Release, Truncate, Plan)
 }
 _encoder: Final = msgspec.msgpack.Encoder()
 
@@ -70,7 +91,7 @@ def encode_append(count: int, position: int, writer: int, batch: bytes) -> bytes
     return _HEAD.pack(APPEND, count, position, writer) + batch
 
 
-def encode(entry: Grant | Release | Truncate) -> bytes:
+def encode(entry: Control) -> bytes:
     """Return the bytes of any other entry."""
     return bytes((entry.KIND,)) + _encoder.encode(entry)
 

@@ -32,7 +32,7 @@ from msgspec import Struct
 
 from braidlog.errors import LogError, NotReadyError, UnavailableError
 from braidlog.raft import (
-    Change,
+    ChangeRefusedError,
     Entry,
     EntryKind,
     Frame,
@@ -43,16 +43,27 @@ from braidlog.raft import (
     ReadState,
     Role,
     Stored,
+    TransferringError,
     Write,
     codec,
 )
 from braidlog.raft.effects import NOTHING
 from braidlog.shard import entries
-from braidlog.shard.entries import Grant, Release, Truncate
+from braidlog.shard.entries import Grant, Plan, Release, Truncate
+from braidlog.shard.membership import is_there, next_change
 from braidlog.shard.places import Places
 from braidlog.shard.state import ShardState
+from braidlog.wire.members import generation_of, node_of
 
-__all__ = ["Ended", "Granted", "Placed", "ShardEffects", "ShardMember", "ShardSettings"]
+__all__ = [
+    "Ended",
+    "Granted",
+    "Placed",
+    "ShardEffects",
+    "ShardMember",
+    "ShardSettings",
+    "Standing",
+]
 
 Request: TypeAlias = object
 """Whoever is answered; never looked into."""
@@ -97,6 +108,21 @@ class Ended(Struct, frozen=True):
     next: int
     epoch: int
     owner: str
+
+
+class Standing(Struct, frozen=True):
+    """What a leader says of its group."""
+
+    term: int
+    next: int
+    plan: int
+    wanted: tuple[int, ...]
+    epoch: int
+    """Index of the entry that gave the group its members."""
+    voters: tuple[int, ...]
+    learners: tuple[int, ...]
+    generation: int
+    """The greatest of all that belong to the group or ever did."""
 
 
 Answer: TypeAlias = Placed | Granted | Ended | LogError
@@ -146,6 +172,8 @@ class ShardMember:
         self._ticked = now
         self._now = now
         self._term = 0
+        self._arranged = 0
+        """The plan that the membership is as, and will be."""
         self._silent = 0.0
         """Since when the owner has done nothing, as this leader knows."""
         self._fold_at = now
@@ -170,8 +198,8 @@ class ShardMember:
 
     @property
     def leader(self) -> int:
-        """Return the member that leads, 0 if none is known."""
-        return self.raft.core.leader
+        """Return the node that leads, 0 if none is known."""
+        return node_of(self.raft.core.leader)
 
     @property
     def leads(self) -> bool:
@@ -193,7 +221,37 @@ class ShardMember:
             return False
         if log.applied != log.commit or core.transfer or core.reads.active:
             return False
+        if self.state.plan != self._arranged:
+            return False
         return all(log.matched(peer) == log.last for peer in log.peers)
+
+    def standing(self) -> Standing:
+        """Return what a leader tells the repository."""
+        core, state = self.raft.core, self.state
+        now = core.membership
+        if not state.plan:
+            # It is as it was founded, and nobody has asked for more.
+            return Standing(core.term, state.next, 0, (), 0, (), (), 0)
+        # Who has left already cannot stay, so somebody else has to come.
+        wanted = tuple(each for each in state.wanted if each not in now.removed)
+        wanted = wanted or now.voters
+        known = (*now.members, *now.removed, *state.wanted)
+        newest = max(map(generation_of, known))
+        if now.epoch > core.log.commit:
+            # Another leader may take it back.
+            return Standing(
+                core.term, state.next, state.plan, wanted, 0, (), (), newest
+            )
+        return Standing(
+            core.term,
+            state.next,
+            state.plan,
+            wanted,
+            now.epoch,
+            tuple(sorted(now.electors)),
+            now.learners,
+            newest,
+        )
 
     # --- inputs
 
@@ -219,6 +277,8 @@ class ShardMember:
         if ticks:
             self._ticked += ticks * self.settings.tick
             self.raft.tick(min(ticks, self.settings.ticks_max))
+            if self._planned is not None and self.state.plan != self._arranged:
+                self._arrange()
 
     def rest(self, now: float) -> None:
         """Let time pass that does not count: nobody has to say anything."""
@@ -239,15 +299,34 @@ class ShardMember:
         self.stirred = True
         self.raft.transfer(member)
 
-    def change(self, change: Change) -> None:
-        """Change the membership, if this member leads.
-
-        Raises:
-            NotLeaderError: another member leads, or none.
-            ChangeRefusedError: another change is in progress, or too few follow.
-        """
+    def follow(self, plan: int, wanted: tuple[int, ...]) -> None:
+        """Follow a decision of the repository, if this member leads and it is new."""
+        planned = self._planned
+        if planned is None or plan <= planned.plan or not wanted:
+            return
         self.stirred = True
-        self.raft.change_membership(change)
+        data = entries.encode(Plan(plan, wanted))
+        try:
+            self.raft.propose([data])
+        except UnavailableError:
+            return  # It is asked for again.
+        planned.apply(data)
+
+    def _arrange(self) -> None:
+        """Bring the membership one step nearer to what was decided."""
+        core, state = self.raft.core, self.state
+        if core.role is not Role.LEADER:
+            return
+        if is_there(core, state.wanted):
+            self._arranged = state.plan
+            return
+        change = next_change(core, state.wanted)
+        if change is None:
+            return
+        try:
+            self.raft.change_membership(change)
+        except (ChangeRefusedError, TransferringError, NotLeaderError):
+            return  # The next tick looks again.
 
     # --- requests
 
@@ -346,6 +425,7 @@ class ShardMember:
         self.stirred = True
         try:
             self._require_room(1)
+            self._require_member()
             self._context += 1
             self.raft.read(self._context)
             self._reads[self._context] = request
@@ -383,11 +463,16 @@ class ShardMember:
         # It may have lost the lead to a message whose effects were not asked for yet.
         stands = core.role is Role.LEADER and core.term == self._term
         if self._planned is None or not stands or core.transfer:
-            leader = 0 if core.leader == core.id else core.leader
-            msg = f"member {core.id} does not lead this shard"
+            leader = 0 if core.leader == core.id else self.leader
+            msg = f"node {node_of(core.id)} does not lead this shard"
             raise NotLeaderError(msg, leader=leader, term=core.term)
         self._require_room(count)
         return self._planned
+
+    def _require_member(self) -> None:
+        if self.raft.core.role is Role.REMOVED:
+            node = node_of(self.raft.core.id)
+            raise NotReadyError(f"node {node} is no member of this shard any more")
 
     def _require_room(self, count: int) -> None:
         if self.waiting + count > self.settings.requests_max:
@@ -468,7 +553,7 @@ class ShardMember:
     def _unknown(self) -> NotLeaderError:
         core = self.raft.core
         msg = "the leader of the shard changed meanwhile: it may have been done or not"
-        error = NotLeaderError(msg, leader=core.leader, term=core.term)
+        error = NotLeaderError(msg, leader=self.leader, term=core.term)
         error.outcome = "unknown"
         return error
 
@@ -509,7 +594,7 @@ class ShardMember:
         else:
             core = self.raft.core
             msg = "the leader could not confirm that it still leads"
-            error = NotLeaderError(msg, leader=core.leader, term=core.term)
+            error = NotLeaderError(msg, leader=self.leader, term=core.term)
             self._answers.append((request, error))
 
     def _answer_reads(self) -> None:

@@ -23,7 +23,7 @@ from braidlog.errors import (
 )
 from braidlog.raft.errors import check
 from braidlog.shard import entries
-from braidlog.shard.entries import Append, Entry, Grant, Release, Truncate
+from braidlog.shard.entries import Append, Entry, Grant, Plan, Release, Truncate
 
 __all__ = ["ShardState"]
 
@@ -41,6 +41,8 @@ class _Snapshot(msgspec.Struct, array_like=True):
     owner: str
     ttl_ms: int
     producers: bytes
+    plan: int = 0
+    wanted: tuple[int, ...] = ()
 
 
 _encoder: Final = msgspec.msgpack.Encoder()
@@ -50,7 +52,16 @@ _decoder: Final = msgspec.msgpack.Decoder(_Snapshot)
 class ShardState:
     """The state of a shard; see the module."""
 
-    __slots__ = ("epoch", "first", "next", "owner", "ttl_ms", "windows")
+    __slots__ = (
+        "epoch",
+        "first",
+        "next",
+        "owner",
+        "plan",
+        "ttl_ms",
+        "wanted",
+        "windows",
+    )
 
     def __init__(self, snapshot: bytes = b"") -> None:
         """Begin empty, or where a snapshot was taken.
@@ -69,6 +80,10 @@ class ShardState:
         self.ttl_ms = 0
         """How long the owner may be silent before others may take over; 0: for ever."""
         self.windows = ProducerWindows()
+        self.plan = 0
+        """The last decision of the repository on who should vote; 0: none."""
+        self.wanted: tuple[int, ...] = ()
+        """Who should vote, as that says."""
         if snapshot:
             self._restore(snapshot)
 
@@ -84,12 +99,21 @@ class ShardState:
         self.epoch, self.owner = found.epoch, found.owner
         self.ttl_ms = found.ttl_ms
         self.windows = ProducerWindows(found.producers)
+        self.plan, self.wanted = found.plan, found.wanted
 
     def snapshot(self) -> bytes:
         """Return the state as bytes."""
-        windows = bytes(self.windows)
-        fields = self.next, self.first, self.epoch, self.owner, self.ttl_ms, windows
-        return _FORMAT + _encoder.encode(_Snapshot(*fields))
+        stored = _Snapshot(
+            self.next,
+            self.first,
+            self.epoch,
+            self.owner,
+            self.ttl_ms,
+            bytes(self.windows),
+            self.plan,
+            self.wanted,
+        )
+        return _FORMAT + _encoder.encode(stored)
 
     def copy(self) -> ShardState:
         """Return a state that goes on by itself."""
@@ -97,6 +121,7 @@ class ShardState:
         copy.next, copy.first = self.next, self.first
         copy.epoch, copy.owner, copy.ttl_ms = self.epoch, self.owner, self.ttl_ms
         copy.windows = self.windows.copy()
+        copy.plan, copy.wanted = self.plan, self.wanted
         return copy
 
     # --- what a leader asks
@@ -194,4 +219,8 @@ class ShardState:
             case Truncate(position):
                 check(position <= self.next, f"{position} is not there yet")
                 self.first = max(self.first, position)
+            case Plan(plan, wanted):
+                check(plan > self.plan, f"plan {plan} after {self.plan}")
+                check(bool(wanted), "a plan without voters")
+                self.plan, self.wanted = plan, wanted
         return entry

@@ -3,7 +3,8 @@
 *Theory of operation.* Everything that a node must not forget is a stream of one
 write-ahead log: its replicas (``stream.<number>``), the log of each Raft group of the
 metadata repository it belongs to (``group.<number>``), and those of the groups of
-shards (``shard.<stream>``). All calls but `NodeStore.create` and `delete` write
+shards (``shard.<stream>``, and ``shard.<stream>.<generation>`` of a member that came
+later). All calls but `NodeStore.create` and `delete` write
 to memory; one sync, in whatever thread, makes everything before it durable at once.
 `ticket` and `durable` are the two numbers with which a shell tells when: what was
 called before `ticket()` returned `t` survives a crash once `durable() >= t`.
@@ -56,6 +57,17 @@ class Scrubbed:
     """Where what is on the disk is not what was written; None if it is."""
     lost: dict[int, int]
     """Streams (as numbered in the log) with the first LLSN that cannot be read."""
+
+
+def shard_name(stream: int, generation: int) -> tuple[int, str]:
+    """Return number and prefix of the log of a member of a shard.
+
+    The first members are ``shard.<stream>``, later ones
+    ``shard.<stream>.<generation>``.
+    """
+    if generation:
+        return generation, f"{SHARD_PREFIX}{stream}."
+    return stream, SHARD_PREFIX
 
 
 class StoredLog:
@@ -148,6 +160,17 @@ class NodeStore:
         names = (name for name in rows if name.startswith(prefix))
         numbers = (n.removeprefix(prefix) for n in names if rows[n][3])
         return sorted(int(number) for number in numbers if number.isdecimal())
+
+    def shard_members(self) -> list[tuple[int, int]]:
+        """Return the shards that have a member here, and which of them it is."""
+        first = ((number, 0) for number in self.groups(SHARD_PREFIX))
+        rows = self._store.state()
+        later: list[tuple[int, int]] = []
+        for name in self.names(SHARD_PREFIX):
+            number, _, generation = name.removeprefix(SHARD_PREFIX).partition(".")
+            if rows[name][3] and number.isdecimal() and generation.isdecimal():
+                later.append((int(number), int(generation)))
+        return sorted((*first, *later))
 
     def options(self, name: str) -> bytes | None:
         """Return the options of a log, None if there is no such log."""

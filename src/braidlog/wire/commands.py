@@ -422,6 +422,16 @@ class ShardNews(msgspec.Struct, frozen=True, array_like=True):
     term: Number
     next: Number
     """Position of the next record."""
+    plan: Number = 0
+    """The decision of the repository that the group follows; 0: none yet."""
+    wanted: tuple[Number, ...] = ()
+    """Who should vote, as that says."""
+    epoch: Number = 0
+    """Index of the entry that gave the group its members; 0: the first ones."""
+    voters: tuple[Number, ...] = ()
+    learners: tuple[Number, ...] = ()
+    generation: Number = 0
+    """The greatest of all that belong to the group or ever did."""
 
 
 class ReportShards(_Command, frozen=True, array_like=True, tag=29):
@@ -430,6 +440,20 @@ class ReportShards(_Command, frozen=True, array_like=True, tag=29):
     ROLE: ClassVar[Needed] = "peer"
     node: Number
     shards: tuple[ShardNews, ...]
+
+
+class PlaceShard(_Command, frozen=True, array_like=True, tag=30):
+    """Decide who should vote in a shard; its leader brings it there.
+
+    A member is added on each node of ``add``; the members of ``drop`` go.
+    """
+
+    ROLE: ClassVar[Needed] = "leader"
+    stream: Number
+    expected: Number
+    """The plan that is changed; with another one it is refused."""
+    add: tuple[Number, ...] = ()
+    drop: tuple[Number, ...] = ()
 
 
 Command: TypeAlias = (
@@ -461,6 +485,7 @@ Command: TypeAlias = (
     | SettleHost
     | SetStreams
     | ReportShards
+    | PlaceShard
 )
 
 

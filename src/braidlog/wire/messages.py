@@ -163,6 +163,8 @@ class Feature(IntFlag):
     """`Reload`."""
     SHARDS = 1024
     """Logs that one Raft group replicates."""
+    SHARD_PLANS = 2048
+    """`PlaceShard`, and what a leader of a shard says of its members."""
 
 
 FEATURES: Final = (
@@ -172,6 +174,7 @@ FEATURES: Final = (
     | Feature.STREAM_CHANGES
     | Feature.RELOADS
     | Feature.SHARDS
+    | Feature.SHARD_PLANS
 )
 """What every node of this version knows."""
 FEATURES_OF_TABLES: Final = (
@@ -332,6 +335,25 @@ class NodeInfo(Value, frozen=True, array_like=True):
     """`Feature`s that it knows; 0 of an earlier version."""
     slow_ms: Number = 0
     """For how long it has been slow, as the leader knows; 0: it is not."""
+    incarnation: Number = 0
+    """Which start of it is registered; 0: an earlier version does not say."""
+
+
+class ShardMembers(Value, frozen=True, array_like=True):
+    """Who belongs to a shard; members are numbered by `braidlog.wire.members`."""
+
+    plan: Number
+    """Number of the decision on who should belong to it; 0: the first."""
+    wanted: tuple[Number, ...]
+    """Who should vote."""
+    voters: tuple[Number, ...]
+    """Who votes, as a leader said last."""
+    kept: tuple[Number, ...]
+    """Who may hold something of it that counts."""
+    lost: tuple[Number, ...] = ()
+    """Members whose directory was given up: they are never made again."""
+    settled: bool = True
+    """Whether a leader has said that the group is as it should be."""
 
 
 class StreamInfo(Value, frozen=True, array_like=True):
@@ -354,6 +376,8 @@ class StreamInfo(Value, frozen=True, array_like=True):
     """(source, target) of a move that is under way."""
     lacking_why: str = ""
     """What the stream lacks in the words of the leader."""
+    members: ShardMembers | None = None
+    """Of a shard."""
 
 
 class LogInfo(Value, frozen=True, array_like=True):

@@ -10,11 +10,17 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+import msgspec
+
 from braidlog import _native
 from braidlog.errors import LogError
+from braidlog.metarepo.machine import shards
+from braidlog.metarepo.machine.state import LogState, NodeState, ShardPlace, State
 from braidlog.raft import Base, Entry, HardState, Membership, RaftConfig, Stored, Write
 from braidlog.shard import ShardMember, ShardSettings
 from braidlog.shard.member import Ended, Granted, Placed
+from braidlog.wire.commands import MoveReplica, PlaceShard, ReportShards, ShardNews
+from braidlog.wire.members import node_of
 
 TICK = 0.05
 
@@ -92,8 +98,16 @@ class World:
         self.chance = random.Random(seed)
         self.now = 0.0
         self.settings = ShardSettings(tick=TICK, **settings)  # type: ignore[arg-type]
-        base = Base(membership=Membership(voters=tuple(range(1, size + 1))))
-        self.disks = {node: Disk(base) for node in range(1, size + 1)}
+        founders = tuple(range(1, size + 1))
+        base = Base(membership=Membership(voters=founders))
+        self.disks = {node: Disk(base) for node in founders}
+        self.repository = State(
+            nodes={node: NodeState(node, f"n{node}", 1) for node in range(1, 7)},
+            logs={b"log": LogState(b"log", "log", size, 1, b"", 0, (1,))},
+            shards={1: ShardPlace(1, b"log", founders)},
+        )
+        self.reports: list[ReportShards] = []
+        """On their way to the repository."""
         self.starts = dict.fromkeys(self.disks, 0)
         self.members: dict[int, ShardMember] = {}
         self.flying: list[tuple[int, int, bytes]] = []
@@ -105,7 +119,7 @@ class World:
             self.start(node)
 
     def start(self, node: int) -> None:
-        self.starts[node] += 1
+        self.starts[node] = self.starts.get(node, 0) + 1
         config = RaftConfig(
             id=node,
             incarnation=self.starts[node],
@@ -147,6 +161,40 @@ class World:
                 assert request not in self.answers, "answered twice"
                 self.answers[request] = answer
 
+    @property
+    def place(self) -> ShardPlace:
+        return self.repository.shards[1]
+
+    def plan(self, command: PlaceShard | MoveReplica) -> None:
+        """Have the repository decide on the members; it may refuse."""
+        repository = self.repository
+        repository.index += 1
+        if isinstance(command, MoveReplica):
+            shards.move(repository, repository.index, command)
+        else:
+            shards.place(repository, repository.index, command)
+
+    def administer(self) -> None:
+        """Let members hear of the plan, and the repository of the members."""
+        place = self.place
+        for new in place.wanted:
+            if new not in self.disks:
+                self.disks[new] = Disk(Base())
+                self.start(new)
+        for gone in [each for each in self.disks if each not in place.kept]:
+            self.crash(gone)
+            del self.disks[gone]
+        for number, member in self.members.items():
+            if number not in self.cut_off:
+                member.follow(place.plan, place.wanted)
+            if member.leads and number not in self.cut_off:
+                news = ShardNews(1, *msgspec.structs.astuple(member.standing()))
+                self.reports.append(ReportShards(node_of(number), (news,)))
+        while self.reports and self.chance.random() < 0.7:
+            at = self.chance.randrange(len(self.reports))
+            self.repository.index += 1
+            shards.note(self.repository, self.repository.index, self.reports.pop(at))
+
     def sync(self, node: int) -> None:
         if number := self.disks[node].sync():
             self.members[node].durable(number)
@@ -180,8 +228,10 @@ class World:
         for node in self.disks:
             if node not in self.members:
                 self.start(node)
-        for _ in range(steps):
+        for at in range(steps):
             self.step()
+            if at % 50 == 0:
+                self.administer()
 
     def until(self, done: object, steps: int = 20000) -> None:
         """Go on until something holds."""

@@ -7,8 +7,12 @@ from collections.abc import Callable
 import pytest
 
 from braidlog._native import ProducerWindows
+from braidlog.metarepo.machine import shards
+from braidlog.metarepo.machine.state import State
 from braidlog.shard import ShardMember, ShardState
 from braidlog.shard.member import Placed
+from braidlog.wire.commands import ReportShards
+from braidlog.wire.results import Done
 from property.shard.test_shard_world import check, history
 
 Plant = Callable[[pytest.MonkeyPatch], None]
@@ -75,6 +79,47 @@ def fold_too_much(patch: pytest.MonkeyPatch) -> None:
             self.state.first = first
 
     patch.setattr(ShardMember, "_fold", more)
+
+
+def forget_members_too_early(patch: pytest.MonkeyPatch) -> None:
+    """Whoever has no place in the last plan is taken for gone at once."""
+    note = shards.note
+
+    def early(state: State, index: int, command: ReportShards) -> Done:
+        done = note(state, index, command)
+        for place in state.shards.values():
+            place.kept = place.wanted
+        return done
+
+    patch.setattr(shards, "note", early)
+
+
+def follow_plans_that_are_not_logged(patch: pytest.MonkeyPatch) -> None:
+    """A leader changes the members as it heard last, which may be long ago."""
+
+    def at_once(self: ShardMember, plan: int, wanted: tuple[int, ...]) -> None:
+        if self._planned is not None and plan:
+            self.state.plan, self.state.wanted = plan, wanted
+
+    patch.setattr(ShardMember, "follow", at_once)
+
+
+@pytest.mark.parametrize(
+    "plant",
+    [forget_members_too_early, follow_plans_that_are_not_logged],
+)
+def test_a_bug_in_changes_of_members_is_found(
+    plant: Plant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(monkeypatch)
+    for seed in SEEDS:
+        try:
+            world = history(seed, 4000, changes=True)
+            check(world)
+            assert {*world.place.voters} == {*world.place.wanted} == {*world.disks}
+        except Exception:
+            return
+    pytest.fail("no history found it")
 
 
 @pytest.mark.parametrize(

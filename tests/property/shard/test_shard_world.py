@@ -8,6 +8,8 @@ import pytest
 
 from braidlog.errors import FencedError, LogError
 from braidlog.shard.member import Ended, Granted, Placed
+from braidlog.wire.commands import MoveReplica, PlaceShard
+from braidlog.wire.members import node_of, nodes_of
 from property.shard.shard_world import World, batch, read_all
 
 
@@ -58,7 +60,27 @@ def _unknown(answer: object) -> bool:
     return isinstance(answer, LogError) and answer.outcome == "unknown"
 
 
-def history(seed: int, steps: int, size: int = 3) -> World:
+def change_members(world: World, chance: random.Random) -> None:
+    """Decide that somebody comes or goes."""
+    place = world.place
+    wanted, kept = nodes_of(place.wanted), nodes_of(place.kept)
+    free = [node for node in world.repository.nodes if node not in kept]
+    # Who is about to leave may stay after all.
+    free += [node_of(each) for each in place.voters if each not in place.wanted]
+    kind = chance.random()
+    command: MoveReplica | PlaceShard
+    if kind < 0.6 and free:
+        command = MoveReplica(1, chance.choice(wanted), chance.choice(free))
+    elif kind < 0.8 and free:
+        command = PlaceShard(1, place.plan, add=(chance.choice(free),))
+    elif len(wanted) > 1:
+        command = PlaceShard(1, place.plan, drop=(chance.choice(place.wanted),))
+    else:
+        return
+    world.plan(command)
+
+
+def history(seed: int, steps: int, size: int = 3, *, changes: bool = False) -> World:
     world = World(seed, size, fold_pause=0.2, fold_bytes=200)
     CLIENTS[:] = [Client(world, number) for number in range(1, 5)]
     chance = random.Random(seed + 1)
@@ -67,6 +89,10 @@ def history(seed: int, steps: int, size: int = 3) -> World:
         world.step(lossy=True)
         CLIENTS[chance.randrange(4)].act()
         kind = chance.random()
+        if changes and chance.random() < 0.03:
+            world.administer()
+            if chance.random() < 0.15:
+                change_members(world, chance)
         if kind < 0.002 and len(world.members) > 1:
             world.crash(chance.choice(list(world.members)))
         elif kind < 0.01:
@@ -123,6 +149,16 @@ def test_every_acknowledged_record_is_there_once(seed: int) -> None:
     world = history(seed, 6000)
     check(world)
     assert sum(len(client.placed) for client in CLIENTS) > 20
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_no_record_is_lost_while_members_change(seed: int) -> None:
+    world = history(seed, 6000, changes=True)
+    check(world)
+    assert sum(len(client.placed) for client in CLIENTS) > 20
+    place = world.place
+    assert place.plan > 3
+    assert {*place.voters} == {*place.wanted} == {*place.kept} == {*world.disks}
 
 
 def test_all_killed_at_once_and_every_record_is_there() -> None:

@@ -34,9 +34,10 @@ STREAM = m.StreamInfo(
     1500,
     (2, 3),
     "node 2 is lost",
+    m.ShardMembers(2, (1, 2), (1, 3), (1, 2, 3), (4,), False),
 )
 INFO = m.LogInfo(LOG, "orders", (STREAM,), 9, 40, 1, 2, 1, b"o", 1_700_000_000_000_000)
-NODE = m.NodeInfo(1, "localhost:7400", True, True, False, LOG, True, 1500, 2, 700)
+NODE = m.NodeInfo(1, "localhost:7400", True, True, False, LOG, True, 1500, 2, 700, 8)
 INDEX = IndexInfo(LOG, "city", b"json:/city", IndexStatus.BUILDING, "why")
 TABLE = TableInfo(
     LOG, "stock", LOG, LOG, 3, 1_700_000_000_000_000, 2, b"o", (INDEX,), (1, 2), (1,)

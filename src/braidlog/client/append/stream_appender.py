@@ -7,6 +7,7 @@ where the primary is now, with pauses, and sends again what the producer says.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 from collections.abc import Callable
 from functools import partial
@@ -19,6 +20,7 @@ from braidlog.client.append.producer import Outgoing, ProducerLimits, StreamProd
 from braidlog.client.batches import BatchCodec, Encoded
 from braidlog.client.connection.cluster import Cluster
 from braidlog.client.connection.link import Link
+from braidlog.client.connection.routing import Routes
 from braidlog.client.retry import Verdict, verdict_of
 from braidlog.client.settings import ClientSettings
 from braidlog.errors import (
@@ -30,6 +32,7 @@ from braidlog.errors import (
     NotReadyError,
     RemoteProtocolError,
 )
+from braidlog.raft import NotLeaderError
 from braidlog.types import Compression, Producer
 from braidlog.wire.messages import Append, Appended, Message
 
@@ -84,6 +87,10 @@ class StreamAppender:
         self._loop = asyncio.get_running_loop()
         self._link: Link | None = None
         self._node = 0
+        # The node that was tried last; and of a shard who leads it, if that is known
+        # better than by the routes.
+        self._aim: int | None = None
+        self._leader = 0
         self._epoch = 0
         self._backoff = cluster.backoff()
         # The last epoch of the stream in which an append was tried.
@@ -136,7 +143,7 @@ class StreamAppender:
             return
         routes = self._cluster.routes
         try:
-            primary = routes.primary(self.stream)
+            primary = self._target(routes)
         except LogError:
             self._link = None  # The log was deleted; `_reach` finds out and says so.
         else:
@@ -245,6 +252,7 @@ class StreamAppender:
         if verdict_of(error) is Verdict.MOVED:
             self._doubted = max(self._doubted, self._epoch_index)
             self._link = None
+            self._look_elsewhere(error)
         self._tell()
         self.schedule()
 
@@ -281,6 +289,7 @@ class StreamAppender:
                 if self._cluster.closed:
                     return
                 self._core.last_error = error
+                self._look_elsewhere(error)
                 self._doubted = max(self._doubted, self._cluster.routes.index)
                 if verdict_of(error) is Verdict.FINAL:
                     self._forget_attempts()
@@ -306,7 +315,7 @@ class StreamAppender:
 
     async def _go_to_primary(self) -> None:
         routes = self._cluster.routes
-        node = routes.primary(self.stream)
+        node = self._aim = self._target(routes)
         address = None if node is None else routes.address(node)
         if node is None or address is None:
             raise NotReadyError(f"stream {self.stream} has no primary at the moment")
@@ -322,6 +331,26 @@ class StreamAppender:
             self._backoff.reset()
         self._epoch = epoch
         self._tried = max(self._tried, epoch)
+
+    def _target(self, routes: Routes) -> int | None:
+        """Return the node to append on, None while there is none."""
+        if routes.stream(self.stream).epoch > self._epoch:
+            self._leader = 0
+        return self._leader or routes.primary(self.stream)
+
+    def _look_elsewhere(self, error: LogError) -> None:
+        """Of a shard: go where a member says, or to the next one.
+
+        Its members elect a leader by themselves, and it may be long before the metadata
+        says who it is.
+        """
+        if self._cluster.closed:
+            return
+        if isinstance(error, NotLeaderError) and error.leader:
+            self._leader = error.leader
+            return
+        with contextlib.suppress(LogError):  # It was deleted; `_reach` finds out.
+            self._leader = self._cluster.routes.next_member(self.stream, self._aim)
 
     def _forget_attempts(self) -> None:
         under_way, self._under_way = self._under_way, []

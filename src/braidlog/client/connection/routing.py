@@ -209,6 +209,14 @@ class Routes:
             return None
         return info.replicas[0]
 
+    def next_member(self, stream: int, node: int | None) -> int:
+        """Return who may lead a shard if a node does not; 0 of other streams."""
+        info = self.stream(stream)
+        if info.members is None or not info.replicas:
+            return 0
+        at = info.replicas.index(node) + 1 if node in info.replicas else 0
+        return info.replicas[at % len(info.replicas)]
+
     def readers(self, stream: int) -> tuple[int, ...]:
         """Return nodes that can serve what is committed, the best first.
 

@@ -39,6 +39,7 @@ from braidlog.metarepo.leader.liveness import Liveness
 from braidlog.metarepo.leader.publisher import Publisher
 from braidlog.metarepo.leader.registration import registrations_due
 from braidlog.metarepo.leader.settings import GroupSettings
+from braidlog.metarepo.leader.shard_repair import ShardRepair
 from braidlog.metarepo.leader.slow_nodes import SlowNodes
 from braidlog.metarepo.leader.voters import next_change
 from braidlog.metarepo.machine import tables
@@ -47,7 +48,12 @@ from braidlog.metarepo.machine.placement import place, require_nodes
 from braidlog.metarepo.machine.readmission import is_free
 from braidlog.metarepo.machine.repository import Repository
 from braidlog.metarepo.machine.spread import missing_streams
-from braidlog.metarepo.machine.state import STREAMS_OF_LOG_MAX, State, StreamState
+from braidlog.metarepo.machine.state import (
+    STREAMS_OF_LOG_MAX,
+    ShardPlace,
+    State,
+    StreamState,
+)
 from braidlog.metarepo.machine.views import Standing
 from braidlog.raft import (
     ChangeRefusedError,
@@ -60,6 +66,7 @@ from braidlog.raft import (
 from braidlog.wire import commands
 from braidlog.wire.commands import Command
 from braidlog.wire.connection import Lane
+from braidlog.wire.members import nodes_of
 from braidlog.wire.messages import (
     Feature,
     LogKind,
@@ -87,6 +94,7 @@ _OF_STREAM = (
     commands.MoveReplica,
     commands.Seal,
     commands.Unseal,
+    commands.PlaceShard,
 )
 _UNTOLD = (
     commands.Trim,
@@ -117,6 +125,7 @@ class Leadership:
         self.slow_nodes = SlowNodes(settings.slowness, self.collector, now)
         self._controller = Controller(settings.controller)
         self._hosting = Hosting(settings.host_patience)
+        self._shard_repair = ShardRepair(settings.shard_patience)
         self._placing: set[int] = set()
         """Changes of hosts that are under way, by entry."""
         self._changing: dict[int, int] = {}
@@ -159,8 +168,10 @@ class Leadership:
         """Return for how long a node that is taken for dead was not heard."""
         return _ms(self.liveness.silence(node, now)) if self.dead(node, now) else 0
 
-    def standing(self, stream: StreamState, now: float) -> Standing:
-        """Return how a stream stands."""
+    def standing(self, stream: StreamState | ShardPlace, now: float) -> Standing:
+        """Return how a stream or a shard stands."""
+        if isinstance(stream, ShardPlace):
+            return self._shard_standing(stream, now)
         # One that is restarted is out of sync before it is taken for dead.
         live = [
             node
@@ -176,6 +187,17 @@ class Leadership:
             lacking_ms=_ms(lacking),
             lacking_why=why,
         )
+
+    def _shard_standing(self, shard: ShardPlace, now: float) -> Standing:
+        live = [
+            node
+            for node in nodes_of(
+                each for each in shard.voters if each not in shard.lost
+            )
+            if not self.dead(node, now) and not self.liveness.doubted(node)
+        ]
+        lacking, why = self._shard_repair.lacking(shard.stream, now)
+        return Standing(in_sync=tuple(live), lacking_ms=_ms(lacking), lacking_why=why)
 
     @property
     def changing(self) -> set[int]:
@@ -356,6 +378,9 @@ class Leadership:
         of_leader = isinstance(command, commands.Reconfigure)
         if not of_leader and getattr(command, "expected", None) is not None:
             self._require_changes(repository.state)
+        if _plans_shard(repository.state, command):
+            what = "changes of who belongs to a shard"
+            self._require(repository.state, Feature.SHARD_PLANS, what)
         if isinstance(command, commands.AlterLog):
             _require_raised(repository.state, command, membership)
             return self._counted(repository.state, command)
@@ -567,7 +592,7 @@ class Leadership:
             for stream in state.streams.values()
             for node in (*stream.replicas, *stream.learners)
         }
-        used.update(node for each in state.shards.values() for node in each.voters)
+        used.update(node for each in state.shards.values() for node in each.nodes)
         used.update(node for table in state.tables.values() for node in table.hosts)
         for node in sorted(self._full & draining - used):
             text = f"node {node} is drained: it holds no replicas any more"
@@ -586,6 +611,7 @@ class Leadership:
         dead = frozenset(node for node in known if self.liveness.dead(node, now))
         # An idle cluster would be looked at in vain, all streams ten times in a second.
         calm = self._controller.calm and self._hosting.calm
+        calm = calm and self._shard_repair.calm
         quiet = calm and not self._news and dead == self.gone
         repairs: list[Command] = []
         if not quiet:
@@ -600,6 +626,7 @@ class Leadership:
                 unfit=self.slow_nodes.unfit(now, state.nodes),
             )
             self.events += self._controller.take_events()
+            repairs += self._place_shards(state, dead, now)
             if not self._placing:
                 repairs += self._hosting.decide(state, dead.__contains__, now)
         self.gone, self._news = dead, False
@@ -609,6 +636,23 @@ class Leadership:
             state, dead.__contains__, lambda node: self.liveness.alive(node, now)
         )
         return [change, *repairs] if change is not None else repairs
+
+    def _place_shards(
+        self, state: State, dead: frozenset[int], now: float
+    ) -> list[Command]:
+        placed = self._shard_repair.decide(
+            state,
+            dead.__contains__,
+            now,
+            self.changing,
+            unfit=self.slow_nodes.unfit(now, state.nodes),
+        )
+        self.events += self._shard_repair.take_events()
+        try:
+            self._require(state, Feature.SHARD_PLANS, "changes of shards")
+        except (OlderNodesError, NotReadyError):
+            return []
+        return list(placed)
 
     def lead_members(self, repository: Repository, raft: RaftNode) -> None:
         """Bring the membership of the group one step nearer to what was asked for."""
@@ -720,6 +764,16 @@ def _require_version(state: State, command: commands.RegisterNode) -> None:
             "streams, and those of a log were changed: upgrade the node",
             nodes=(command.node,),
         )
+
+
+def _plans_shard(state: State, command: Command) -> bool:
+    """Tell whether a command of a client changes who belongs to a shard."""
+    if isinstance(command, commands.MoveReplica | commands.DropLearner):
+        return command.stream in state.shards
+    if isinstance(command, commands.AlterLog) and command.replication is not None:
+        log = state.logs.get(command.log)
+        return log is not None and log.kind is LogKind.SHARD
+    return False
 
 
 def _require_raised(

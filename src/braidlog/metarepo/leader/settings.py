@@ -31,6 +31,8 @@ class GroupSettings:
     seal_timeout: float = 5.0
     host_patience: float = 30.0
     """A node that keeps tables is replaced when it was dead for so long."""
+    shard_patience: float = 30.0
+    """A member of a shard is replaced when its node was dead for so long."""
     fault_logs: bool = False
     """Whether the nodes keep fault logs. Without them nothing can be rescued."""
     liveness: LivenessSettings = field(default_factory=LivenessSettings)

@@ -136,6 +136,9 @@ def _inherit(
         state.logs, state.streams = before.logs, before.streams
         # Their groups go on by themselves: each has its own majority.
         state.shards = before.shards
+        for shard in state.shards.values():
+            # Until their leaders say so, more may belong to them than was known.
+            shard.settled = False
         state.stream_next = before.stream_next
         state.calls = {**before.calls, **state.calls}
         state.orphans = before.orphans

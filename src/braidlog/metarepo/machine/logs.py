@@ -170,11 +170,6 @@ def alter(state: State, index: int, command: AlterLog) -> Done:
         msg = f"another program changed the options of log {log.name!r} in the meantime"
         raise FencedError(msg)
     replication = _given(command.replication, log.replication)
-    if log.kind is LogKind.SHARD and replication != log.replication:
-        raise InvalidArgumentError(
-            f"log {log.name!r} is a shard, whose members do not change yet: it keeps "
-            f"replication = {log.replication}"
-        )
     fewest = _given(command.min_replicas, log.min_replicas)
     options = log.options if command.options is None else command.options
     require_shape(replication, fewest, options)

@@ -12,7 +12,6 @@ from braidlog.errors import (
 )
 from braidlog.faultlog.configuration import MEMBERS_MAX
 from braidlog.metarepo.machine import faults
-from braidlog.metarepo.machine.shards import shards_of
 from braidlog.metarepo.machine.state import NAME_BYTES_MAX, NODES_MAX, NodeState, State
 from braidlog.wire.commands import DrainNode, RegisterNode, RemoveNode, SetVoter
 from braidlog.wire.results import Done
@@ -138,10 +137,10 @@ def remove(state: State, index: int, command: RemoveNode) -> Done:
             f"node {node} still has replicas of {len(used)} streams (stream "
             f"{used[0]} for example): drain it first with `braidlog node drain`"
         )
-    if mine := shards_of(state, node):
+    if mine := [each for each in state.shards.values() if node in each.nodes]:
         raise InvalidArgumentError(
-            f"node {node} is a member of {len(mine)} shards (stream {mine[0].stream} "
-            "for example), whose members do not change yet: delete their logs first"
+            f"node {node} is still a member of {len(mine)} shards (stream "
+            f"{mine[0].stream} for example): drain it first with `braidlog node drain`"
         )
     kept = [each for each in state.tables.values() if node in each.hosts]
     if kept:

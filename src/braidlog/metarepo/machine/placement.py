@@ -24,8 +24,8 @@ class Loads:
             self.replicas.update({*stream.replicas, *stream.learners})
             self.primaries[stream.replicas[0]] += 1
         for shard in state.shards.values():
-            self.replicas.update(shard.voters)
-            self.primaries[shard.leader or shard.voters[0]] += 1
+            self.replicas.update(shard.nodes)
+            self.primaries[shard.leader or shard.nodes[0]] += 1
 
     def lightest(self, nodes: Iterable[int]) -> list[int]:
         """Return the nodes, those with the fewest replicas first."""

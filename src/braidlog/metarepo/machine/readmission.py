@@ -16,9 +16,8 @@ this node has, so the vote that the new directory might give could elect nobody.
 from __future__ import annotations
 
 from braidlog.errors import InvalidArgumentError, NotReadyError
-from braidlog.metarepo.machine import tables
+from braidlog.metarepo.machine import shards, tables
 from braidlog.metarepo.machine.nodes import require_node
-from braidlog.metarepo.machine.shards import shards_of
 from braidlog.metarepo.machine.state import State
 from braidlog.wire.commands import AdmitNode, ReadmitNode
 from braidlog.wire.results import Done
@@ -44,12 +43,13 @@ def readmit(state: State, index: int, command: ReadmitNode) -> Done:
             f"only node {node.node} holds all records of {len(alone)} streams "
             f"(stream {alone[0]} for example): delete their logs first"
         )
-    if mine := shards_of(state, node.node):
-        # Without what it promised, it could vote for a leader that lacks records.
+    sole_shards = [
+        shard.stream for shard in state.shards.values() if shard.nodes == (node.node,)
+    ]
+    if sole_shards:
         raise InvalidArgumentError(
-            f"node {node.node} is a member of {len(mine)} shards (stream "
-            f"{mine[0].stream} for example), whose members do not change yet: delete "
-            "their logs first"
+            f"only node {node.node} is a member of {len(sole_shards)} shards (stream "
+            f"{sole_shards[0]} for example): delete their logs first"
         )
     sole = [
         table.name
@@ -62,6 +62,7 @@ def readmit(state: State, index: int, command: ReadmitNode) -> Done:
             "reach back to where the table began: rebuild or drop the table first"
         )
     node.readmitting = True
+    shards.give_up(state, node.node)
     tables.leave(state, index, node.node)
     if command.votes:
         # It votes again when it has copied the repository.

@@ -46,8 +46,21 @@ from braidlog.wire.results import Refused, Result, decode_result, encode_result
 
 _FORMAT: Final = b"BMR1"
 
+_Apply = Callable[[State, int, Any], Result]
+
+
+def _either(of_stream: _Apply, of_shard: _Apply) -> _Apply:
+    """Return what applies a command that shards have as well as streams."""
+
+    def apply(state: State, index: int, command: Any) -> Result:
+        known = command.stream in state.shards
+        return (of_shard if known else of_stream)(state, index, command)
+
+    return apply
+
+
 # Annotated loosely: each function takes the command that it stands under.
-_APPLY: Final[dict[type, Callable[[State, int, Any], Result]]] = {
+_APPLY: Final[dict[type, _Apply]] = {
     commands.RegisterNode: nodes.register,
     commands.DrainNode: nodes.drain,
     commands.RemoveNode: nodes.remove,
@@ -63,8 +76,8 @@ _APPLY: Final[dict[type, Callable[[State, int, Any], Result]]] = {
     commands.Cut: cuts.cut,
     commands.Reconfigure: streams.reconfigure,
     commands.AddLearner: streams.add_learner,
-    commands.DropLearner: streams.drop_learner,
-    commands.MoveReplica: streams.move,
+    commands.DropLearner: _either(streams.drop_learner, shards.give_up_move),
+    commands.MoveReplica: _either(streams.move, shards.move),
     commands.Seal: streams.seal,
     commands.Unseal: streams.unseal,
     commands.SetCursor: cursors.set_cursor,
@@ -76,6 +89,7 @@ _APPLY: Final[dict[type, Callable[[State, int, Any], Result]]] = {
     commands.PlaceHosts: tables.place_hosts,
     commands.SettleHost: tables.settle_host,
     commands.ReportShards: shards.note,
+    commands.PlaceShard: shards.place,
 }
 
 

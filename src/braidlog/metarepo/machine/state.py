@@ -14,6 +14,7 @@ import msgspec
 
 from braidlog.errors import CorruptionError
 from braidlog.wire.commands import OfferReplicas
+from braidlog.wire.members import nodes_of
 from braidlog.wire.messages import LogCut, LogKind, Spread, StreamStatus
 from braidlog.wire.tables import TableInfo
 
@@ -92,16 +93,44 @@ class StreamState(msgspec.Struct, array_like=True):
 
 
 class ShardPlace(msgspec.Struct, array_like=True):
-    """Where a shard is, and what its leader said of it last."""
+    """Where a shard is, and what its leader said of it last.
+
+    Members are numbered by `braidlog.wire.members`.
+    """
 
     stream: int
     """Its number among the streams of all logs."""
     log: bytes
     voters: tuple[int, ...]
+    """Who votes, as a leader said last; before any did, who founds the group."""
     leader: int = 0
-    """0: nobody has said yet that he leads."""
+    """Node; 0: nobody has said yet that he leads."""
     term: int = 0
     """Term of that leader."""
+    wanted: tuple[int, ...] = ()
+    """Who should vote; the first should lead until somebody does."""
+    plan: int = 0
+    """Number of that decision; 0: the first."""
+    kept: tuple[int, ...] = ()
+    """Who may hold something that counts: nobody else belongs to the group, or will."""
+    generation: int = 0
+    """The greatest of a member so far."""
+    epoch: int = 0
+    """Index of the entry that gave the group its members, as a leader said last."""
+    settled: bool = True
+    """Whether a leader has said that the group is as it should be."""
+    lost: tuple[int, ...] = ()
+    """Members whose directory was given up."""
+
+    def __post_init__(self) -> None:
+        """Begin with the founders."""
+        if not self.wanted:
+            self.wanted = self.kept = self.voters
+
+    @property
+    def nodes(self) -> tuple[int, ...]:
+        """Return the nodes on which something of it may be."""
+        return nodes_of(self.kept)
 
 
 class CursorState(msgspec.Struct, array_like=True):

@@ -34,8 +34,12 @@ def require_stream(state: State, stream: int) -> StreamState:
 
     Raises:
         NotFoundError: it does not.
+        InvalidArgumentError: it is a shard.
     """
     found = state.streams.get(stream)
+    if found is None and stream in state.shards:
+        msg = f"stream {stream} is a shard, with which this cannot be done"
+        raise InvalidArgumentError(msg)
     if found is None:
         raise NotFoundError(f"stream {stream} does not exist")
     return found

@@ -15,10 +15,12 @@ from braidlog.metarepo.machine.state import (
     StreamState,
 )
 from braidlog.metarepo.machine.streams import require_stream
+from braidlog.wire.members import node_of, nodes_of
 from braidlog.wire.messages import (
     LogInfo,
     LogKind,
     NodeInfo,
+    ShardMembers,
     StreamConfig,
     StreamInfo,
     StreamStatus,
@@ -35,7 +37,7 @@ class Standing:
     lacking_why: str = ""
 
 
-Judge = Callable[[StreamState], Standing]
+Judge = Callable[[StreamState | ShardPlace], Standing]
 
 
 def config(state: State, number: int) -> StreamConfig:
@@ -103,6 +105,7 @@ def nodes(
             silent_ms=silent_ms(each.node),
             features=each.features,
             slow_ms=slow_ms(each.node),
+            incarnation=each.incarnation,
         )
         for each in state.nodes.values()
     )
@@ -133,21 +136,45 @@ def _log(state: State, log: LogState, judge: Judge) -> LogInfo:
 
 def _streams(state: State, log: LogState, judge: Judge) -> tuple[StreamInfo, ...]:
     if log.kind is LogKind.SHARD:
-        return tuple(_shard(state.shards[each], log) for each in log.streams)
+        places = (state.shards[each] for each in log.streams)
+        return tuple(_shard(each, log, judge(each)) for each in places)
     return tuple(_stream(state.streams[each], judge) for each in log.streams)
 
 
-def _shard(shard: ShardPlace, log: LogState) -> StreamInfo:
+def _shard(shard: ShardPlace, log: LogState, standing: Standing) -> StreamInfo:
     """Return a shard as a stream: its leader is the primary, its term the epoch."""
-    first = shard.leader or shard.voters[0]
+    first = shard.leader or node_of(shard.voters[0])
+    voters = nodes_of(shard.voters)
+    learners = (each for each in nodes_of(shard.wanted) if each not in voters)
     return StreamInfo(
         stream=shard.stream,
         epoch=shard.term,
         status=StreamStatus.RUNNING,
-        replicas=(first, *(each for each in shard.voters if each != first)),
-        learners=(),
+        replicas=(first, *(each for each in voters if each != first)),
+        learners=tuple(learners),
         committed=log.high_watermark + 1,
+        in_sync=standing.in_sync,
+        lacking_ms=standing.lacking_ms,
+        lacking_why=standing.lacking_why,
+        move=_moves(shard),
+        members=ShardMembers(
+            shard.plan,
+            shard.wanted,
+            shard.voters,
+            shard.kept,
+            shard.lost,
+            shard.settled,
+        ),
     )
+
+
+def _moves(shard: ShardPlace) -> tuple[int, int] | None:
+    """Return from where to where a member goes, if it is one."""
+    source = [each for each in shard.voters if each not in shard.wanted]
+    target = [each for each in shard.wanted if each not in shard.voters]
+    if len(source) != 1 or len(target) != 1:
+        return None
+    return node_of(source[0]), node_of(target[0])
 
 
 def _stream(stream: StreamState, judge: Judge) -> StreamInfo:

@@ -342,6 +342,7 @@ def _settings(config: NodeConfig, number: int, *, fault_logs: bool) -> GroupSett
         tick=timing.tick_ms / 1000,
         state_bytes_max=config.limits.state_bytes_max,
         host_patience=timing.table_repair_ms / 1000,
+        shard_patience=timing.shard_repair_ms / 1000,
         liveness=LivenessSettings(failure_timeout=timing.failure_ms / 1000),
         slowness=SlownessSettings(
             floor=timing.slow_ms / 1000,

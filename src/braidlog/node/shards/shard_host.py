@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import struct
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
@@ -10,12 +11,14 @@ from braidlog.errors import LogError
 from braidlog.node.replication.reader import Readers, StreamReaders
 from braidlog.node.repository.group_writes import GroupWrites
 from braidlog.node.repository.raft_log import GroupLog
+from braidlog.node.shards.places import Place
 from braidlog.node.shards.shard_reading import ShardReplica
 from braidlog.raft import Base, Membership, RaftConfig
 from braidlog.serving.sessions import Request, Session
 from braidlog.shard import ShardMember, ShardSettings
-from braidlog.shard.member import Ended, Granted, Placed
-from braidlog.store.node_store import SHARD_PREFIX, NodeStore
+from braidlog.shard.member import Ended, Granted, Placed, Standing
+from braidlog.store.node_store import NodeStore, shard_name
+from braidlog.wire.members import generation_of
 from braidlog.wire.messages import Acquired, Appended, ShardEnd
 from braidlog.wire.server import AppendRow
 
@@ -27,27 +30,17 @@ QUIET_TICKS: Final = 20
 """Ticks in which nothing is under way before a group goes quiet."""
 
 
-class Place(NamedTuple):
-    """Where a shard is, as the metadata repository says."""
-
-    stream: int
-    log: bytes
-    name: str
-    voters: tuple[int, ...]
-    trim: int
-    """The first position that is to be kept."""
-
-
 class Plain(NamedTuple):
     """A request that is no `Append`: its answer is a message of its own."""
 
     request: Request
 
 
-def create(store: NodeStore, place: Place) -> None:
-    """Create the log of a group with its first members; durable on return."""
-    base = Base(membership=Membership(voters=tuple(sorted(place.voters))))
-    GroupLog.create(store, place.stream, base, SHARD_PREFIX)
+def create(store: NodeStore, place: Place, member: int) -> None:
+    """Create the log of a member; durable on return."""
+    base = Base(membership=Membership(voters=place.founders(member)))
+    group, prefix = shard_name(place.stream, generation_of(member))
+    GroupLog.create(store, group, base, prefix)
 
 
 class ShardHost:
@@ -57,7 +50,7 @@ class ShardHost:
         self,
         stream: int,
         store: NodeStore,
-        node: int,
+        member: int,
         *,
         incarnation: int,
         chance: random.Random,
@@ -73,10 +66,10 @@ class ShardHost:
         self.stream = stream
         self.place: Place | None = None
         """What the repository said last; None: nothing since the start."""
-        self.log = GroupLog(store, stream, SHARD_PREFIX)
+        self.log = GroupLog(store, *shard_name(stream, generation_of(member)))
         self.writes = GroupWrites(self.log, f"shard {stream}")
         raft = RaftConfig(
-            id=node,
+            id=member,
             incarnation=incarnation,
             jitter=lambda: chance.randint(0, ELECTION_TICKS),
             election_ticks=ELECTION_TICKS,
@@ -88,8 +81,8 @@ class ShardHost:
         self.member = ShardMember(settings, raft, self.log.load(), self.log, now)
         self.replica = ShardReplica(stream, self.member, self.log)
         self.readers = StreamReaders(self.replica, touch)
-        self.noted = 0, 0
-        """Term and next position that the repository was told last."""
+        self.noted: Standing | None = None
+        """What the repository was told last."""
         self.noting = False
         self.asked = False
         """Whether somebody has asked where the log ends."""
@@ -123,10 +116,16 @@ class ShardHost:
         if same and core.leader not in (0, core.id) and not core.suspected:
             self.quiet = not self.member.waiting
 
-    def silence(self) -> bytes:
-        """Return what a leader says when it goes quiet."""
+    def silence(self, peer: int) -> bytes:
+        """Return what a leader says to another member when it goes quiet."""
         core = self.member.raft.core
-        return encode_quiet(core.term, core.log.commit)
+        return encode_quiet(peer, core.term, core.log.commit)
+
+    @property
+    def takes_part(self) -> bool:
+        """Whether the group has this member, as far as it knows."""
+        core = self.member.raft.core
+        return core.id in core.membership.members
 
     # --- effects
 
@@ -166,16 +165,17 @@ def _answer(request: Request, answer: object) -> None:
 
 
 _QUIET: Final = b"quiet"
+_QUIET_BODY: Final = struct.Struct("<QQQ")
 
 
-def encode_quiet(term: int, commit: int) -> bytes:
+def encode_quiet(receiver: int, term: int, commit: int) -> bytes:
     """Return the payload with which a leader goes quiet."""
-    return _QUIET + term.to_bytes(8, "little") + commit.to_bytes(8, "little")
+    return _QUIET + _QUIET_BODY.pack(receiver, term, commit)
 
 
-def decode_quiet(data: bytes) -> tuple[int, int] | None:
-    """Return term and commit index of such a payload; None if it is another."""
-    if len(data) != len(_QUIET) + 16 or not data.startswith(_QUIET):
+def decode_quiet(data: bytes) -> tuple[int, int, int] | None:
+    """Return member, term and commit index of such a payload; None if it is another."""
+    if len(data) != len(_QUIET) + _QUIET_BODY.size or not data.startswith(_QUIET):
         return None
-    body = data[len(_QUIET) :]
-    return int.from_bytes(body[:8], "little"), int.from_bytes(body[8:], "little")
+    receiver, term, commit = _QUIET_BODY.unpack_from(data, len(_QUIET))
+    return receiver, term, commit

@@ -8,8 +8,9 @@ for its members until something comes, or the leader's node is lost.
 
 Inputs are handed on at once; `flush` gathers what follows at the end of a turn.
 
-*Invariants.* A member is dropped only when the metadata has given its number and no
-longer has its log.
+*Invariants.* A member is dropped only when metadata that is no older than the start of
+the node has given its number and no longer has its log, or says that the group has it
+no more; and made only of such metadata, so a member that was dropped is not made again.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ import logging
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
+
+import msgspec
 
 from braidlog.errors import (
     LogError,
@@ -29,16 +32,19 @@ from braidlog.node.metrics.event_log import tell
 from braidlog.node.peers.links import Peers
 from braidlog.node.replication.reader import Readers
 from braidlog.node.requests.forwarding import Answer as PeerAnswer
+from braidlog.node.shards.places import Place
 from braidlog.node.shards.shard_host import (
-    Place,
     Plain,
     ShardHost,
     create,
     decode_quiet,
 )
+from braidlog.raft import codec
 from braidlog.serving.sessions import Request
-from braidlog.store.node_store import SHARD_PREFIX, NodeStore
+from braidlog.shard.member import Standing
+from braidlog.store.node_store import NodeStore
 from braidlog.wire import commands
+from braidlog.wire.members import member_of, node_of
 from braidlog.wire.messages import (
     Acquire,
     Append,
@@ -89,37 +95,52 @@ class Shards:
         self._clock = clock
         self._changed = changed
         self._execute = execute
-        self._hosts: dict[int, ShardHost] = {}
-        self._dirty: dict[int, None] = {}  # dicts, for their order
+        self._hosts: dict[tuple[int, int], ShardHost] = {}
+        """By stream and member."""
+        self._serving: dict[int, ShardHost] = {}
+        """By stream: what clients are served by."""
+        self._dirty: dict[tuple[int, int], None] = {}  # dicts, for their order
         self._note_at = 0.0
-        for stream in store.groups(SHARD_PREFIX):
-            self._host(stream)
+        for stream, generation in store.shard_members():
+            self._host(stream, member_of(node, generation))
 
-    def _host(self, stream: int) -> ShardHost:
-        host = self._hosts[stream] = ShardHost(
+    def _host(self, stream: int, member: int) -> ShardHost:
+        key = stream, member
+        host = self._hosts[key] = ShardHost(
             stream,
             self._store,
-            self._node,
+            member,
             incarnation=self._incarnation,
             chance=self._chance,
             tick_s=self._tick_s,
             now=self._clock(),
-            touch=lambda: self._touch(stream),
+            touch=lambda: self._touch(host),
         )
-        self._touch(stream)
+        self._serve(stream)
+        self._touch(host)
         return host
 
-    def _touch(self, stream: int) -> None:
-        self._dirty[stream] = None
+    def _serve(self, stream: int) -> None:
+        """Choose what clients are served by: the newest that the group has."""
+        here = [host for (number, _), host in self._hosts.items() if number == stream]
+        if not here:
+            self._serving.pop(stream, None)
+            return
+        part = [host for host in here if host.takes_part]
+        newest = max(part or here, key=lambda host: host.member.raft.core.id)
+        self._serving[stream] = newest
+
+    def _touch(self, host: ShardHost) -> None:
+        self._dirty[host.stream, host.member.raft.core.id] = None
         self._changed()
 
     def __len__(self) -> int:
-        """Return how many there are."""
-        return len(self._hosts)
+        """Return of how many shards something is here."""
+        return len(self._serving)
 
     def __contains__(self, stream: int) -> bool:
         """Tell whether a stream is a shard that this node is a member of."""
-        return stream in self._hosts
+        return stream in self._serving
 
     @property
     def busy(self) -> bool:
@@ -136,39 +157,51 @@ class Shards:
 
     # --- what the metadata repository says
 
-    def look(self, places: Iterable[Place], given: int) -> None:
-        """Become a member of the shards that are placed here.
+    def look(self, places: Iterable[Place], given: int, *, fresh: bool) -> None:
+        """Have the members that are placed here.
 
         Of the streams below ``given`` the places are all there are: others, whose
-        numbers are never given again, were deleted.
+        numbers are never given again, were deleted. What is not ``fresh`` may be older
+        than what this node has made and deleted: it only says what is to be done.
         """
-        found = {each.stream: each for each in places if self._node in each.voters}
+        found = {each.stream: each for each in places}
+        if fresh:
+            self._make(found)
+        for stream, member in sorted(self._hosts):
+            host = self._hosts[stream, member]
+            place = found.get(stream)
+            if place is not None and member in place.kept:
+                if host.place != place:
+                    host.place = place
+                    host.wake()
+                    self._touch(host)
+            elif fresh and (stream < given if place is None else place.settled):
+                self._drop(host)
+
+    def _make(self, found: dict[int, Place]) -> None:
         for stream, place in found.items():
-            host = self._hosts.get(stream)
-            if host is None:
+            for member in place.due(self._node):
+                if (stream, member) in self._hosts:
+                    continue
                 try:
-                    create(self._store, place)
+                    create(self._store, place, member)
                 except UnavailableError as error:
                     _log.warning("shard %d waits for disk space: %s", stream, error)
                     continue
-                host = self._host(stream)
+                self._host(stream, member)
                 self._tell(place, "shard_member", "a member")
-            if host.place != place:
-                host.place = place
-                host.wake()
-                self._touch(stream)
-        for stream in sorted(self._hosts.keys() - found.keys()):
-            if stream < given:
-                self._drop(stream, self._hosts[stream])
 
-    def _drop(self, stream: int, host: ShardHost) -> None:
+    def _drop(self, host: ShardHost) -> None:
+        stream = host.stream
         try:
             host.drop(self._readers, self._not_here(stream))
         except UnavailableError as error:
             _log.warning("shard %d cannot be deleted yet: %s", stream, error)
             return
-        del self._hosts[stream]
-        self._dirty.pop(stream, None)
+        key = stream, host.member.raft.core.id
+        del self._hosts[key]
+        self._dirty.pop(key, None)
+        self._serve(stream)
         if host.place is not None:
             self._tell(host.place, "shard_dropped", "no member any more")
 
@@ -199,7 +232,7 @@ class Shards:
         asked = Plain(request)
         match message:
             case Read(stream=stream):
-                host = self._hosts[stream]
+                host = self._serving[stream]
                 self._readers.read(host.readers, request, message, self._clock())
             case AppendTo(stream, writer, expected, repeat):
                 self._awake(stream).member.append(
@@ -223,11 +256,11 @@ class Shards:
                 host.asked = True
 
     def _awake(self, stream: int) -> ShardHost:
-        host = self._hosts.get(stream)
+        host = self._serving.get(stream)
         if host is None:
             raise self._not_here(stream)
         host.wake()
-        self._touch(stream)
+        self._touch(host)
         return host
 
     def _not_here(self, stream: int) -> LogError:
@@ -242,36 +275,37 @@ class Shards:
             RaftMessageError: it is malformed or for somebody else.
         """
         stream = group - SHARD_GROUPS
-        host = self._hosts.get(stream)
+        if (said := decode_quiet(data)) is not None:
+            receiver, *stands = said
+            if (host := self._hosts.get((stream, receiver))) is not None:
+                host.rests_with(*stands)
+            return
+        host = self._hosts.get((stream, codec.receiver_of(data)))
         if host is None:
             return  # It was deleted, or this node has not heard of it yet.
-        if (said := decode_quiet(data)) is not None:
-            host.rests_with(*said)
-            return
         host.wake()
         host.member.step(data)
-        self._touch(stream)
+        self._touch(host)
 
     def lost(self, node: int) -> None:
         """Note that the connection to a node broke."""
-        for stream, host in self._hosts.items():
-            core = host.member.raft.core
-            if node in core.membership.electors:
-                host.wake()
-                host.member.lost(node)
-                self._touch(stream)
+        for host in self._hosts.values():
+            for member in host.member.raft.core.membership.electors:
+                if node_of(member) == node:
+                    host.wake()
+                    host.member.lost(member)
+                    self._touch(host)
 
     # --- time and disk
 
     def tick(self, now: float) -> None:
         """Let time pass."""
-        for stream, host in self._hosts.items():
+        for host in self._hosts.values():
             if host.tick(now):
-                silence = host.silence()
                 for peer in host.member.raft.core.log.peers:
-                    self._send(stream, peer, silence)
+                    self._send(host.stream, peer, host.silence(peer))
             if host.member.stirred:
-                self._touch(stream)
+                self._touch(host)
             if host.readers.waiting:
                 self._readers.wake(host.readers, now, due_only=True)
         if now >= self._note_at:
@@ -280,19 +314,19 @@ class Shards:
 
     def synced(self, durable: int) -> None:
         """Note what is durable."""
-        for stream, host in self._hosts.items():
+        for host in self._hosts.values():
             if host.writes.stored and (number := host.writes.durable(durable)):
                 host.member.durable(number)
-                self._touch(stream)
+                self._touch(host)
 
     def damaged(self, streams: set[int]) -> None:
         """Say of which shards the log has damage, numbered as in the store."""
-        for stream, host in self._hosts.items():
+        for host in self._hosts.values():
             if host.log.stored_as in streams:
                 _log.error(
                     "entries of shard %d cannot be read on this node",
-                    stream,
-                    extra={"stream": stream},
+                    host.stream,
+                    extra={"stream": host.stream},
                 )
 
     # --- effects
@@ -300,17 +334,20 @@ class Shards:
     def flush(self, now: float) -> bool:
         """Do what the members ask for; tell whether there was anything."""
         dirty, self._dirty = self._dirty, {}
-        for stream in dirty:
-            host = self._hosts.get(stream)
+        for key in dirty:
+            host = self._hosts.get(key)
             if host is not None:
-                self._carry_out(stream, host, now)
+                self._carry_out(host, now)
         return bool(dirty)
 
-    def _carry_out(self, stream: int, host: ShardHost, now: float) -> None:
-        member = host.member
-        if host.place is not None and member.state.first < host.place.trim:
-            member.truncate(min(host.place.trim, member.state.next))
-        led = member.leads
+    def _carry_out(self, host: ShardHost, now: float) -> None:
+        member, stream = host.member, host.stream
+        if (place := host.place) is not None:
+            if member.state.first < place.trim:
+                member.truncate(min(place.trim, member.state.next))
+            if member.state.plan < place.plan:
+                member.follow(place.plan, place.wanted)
+        led, part = member.leads, host.takes_part
         effects = member.effects()
         for peer, data in effects.messages:
             self._send(stream, peer, data)
@@ -329,33 +366,55 @@ class Shards:
             # Clients look for it, or are about to name a position there.
             self._note()
         host.asked = False
+        if host.takes_part != part:
+            self._serve(stream)
 
     def _send(self, stream: int, peer: int, data: bytes) -> None:
-        self._peers.send(peer, Consensus(SHARD_GROUPS + stream), (data,))
+        message, node = Consensus(SHARD_GROUPS + stream), node_of(peer)
+        if node != self._node:
+            self._peers.send(node, message, (data,))
+        elif (host := self._hosts.get((stream, peer))) is not None:
+            # A member that takes the place of an earlier one on the same node.
+            host.wake()
+            host.member.step(data)
+            self._touch(host)
 
     def _hand_over(self, host: ShardHost) -> None:
         core = host.member.raft.core
-        able = [each for each in core.log.peers if self._peers.is_connected(each)]
+        able = [
+            each
+            for each in core.log.peers
+            if each in core.membership.voters and self._is_near(node_of(each))
+        ]
         if host.member.leads and able and not core.transfer:
             host.member.transfer(max(able, key=core.log.matched))
 
+    def _is_near(self, node: int) -> bool:
+        return node == self._node or self._peers.is_connected(node)
+
     def _note(self) -> None:
         """Tell the repository where the shards end that this node leads."""
-        news: list[tuple[ShardHost, commands.ShardNews]] = []
-        for stream, host in self._hosts.items():
-            stands = host.member.raft.core.term, host.member.state.next
-            if host.member.leads and stands != host.noted and not host.noting:
-                news.append((host, commands.ShardNews(stream, *stands)))
+        news: list[tuple[ShardHost, Standing]] = []
+        for host in self._hosts.values():
+            if not host.member.leads or host.noting:
+                continue
+            standing = host.member.standing()
+            if standing != host.noted:
+                news.append((host, standing))
                 host.noting = True
         if not news:
             return
-        command = commands.ReportShards(self._node, tuple(each for _, each in news))
+        shards = tuple(
+            commands.ShardNews(host.stream, *msgspec.structs.astuple(each))
+            for host, each in news
+        )
+        command = commands.ReportShards(self._node, shards)
 
         def answered(answer: Message | LogError, _: memoryview) -> None:
             for host, each in news:
                 host.noting = False
                 if not isinstance(answer, LogError):
-                    host.noted = each.term, each.next
+                    host.noted = each
 
         self._execute(b"", commands.encode(command), answered)
 
