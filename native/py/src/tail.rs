@@ -290,6 +290,17 @@ impl Tail {
         Ok(())
     }
 
+    /// Go on behind `last`, of a log that is stored and applied up to there: `runs` are (first index, term)
+    /// behind the base.
+    fn skip_to(&mut self, py: Python<'_>, last: u64, runs: Vec<(u64, u64)>) -> PyResult<()> {
+        kept(py, self.core.skip_to(last, &runs))
+    }
+
+    /// First index and term of each run of entries of one term; the first is the base.
+    fn runs(&self) -> Vec<(u64, u64)> {
+        self.core.runs().to_vec()
+    }
+
     /// Cut the log from `begin` on; `clip` has to follow.
     fn cut(&mut self, py: Python<'_>, begin: u64) -> PyResult<()> {
         kept(py, self.core.cut(begin))

@@ -31,7 +31,7 @@ from braidlog.raft.log import Frame, LogReader
 from braidlog.raft.membership import Change, Membership
 from braidlog.raft.messages import Message
 from braidlog.raft.node import RaftNode, Span
-from braidlog.raft.state import Base, Entry, EntryKind, HardState, Stored
+from braidlog.raft.state import Base, Entry, EntryKind, HardState, Mark, Stored
 
 __all__ = [
     "Base",
@@ -43,6 +43,7 @@ __all__ = [
     "Frame",
     "HardState",
     "LogReader",
+    "Mark",
     "Membership",
     "MembershipError",
     "Message",

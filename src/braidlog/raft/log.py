@@ -22,7 +22,7 @@ from braidlog.raft.config import RaftConfig
 from braidlog.raft.errors import MembershipError, RaftMessageError, check, fail
 from braidlog.raft.membership import Membership
 from braidlog.raft.progress import Mode, Progress
-from braidlog.raft.state import Base, Entry, EntryKind, Stored
+from braidlog.raft.state import Base, Entry, EntryKind, Mark, Stored
 
 __all__ = ["Frame", "LogReader", "RaftLog", "memberships_of"]
 
@@ -102,8 +102,11 @@ class RaftLog(Tail):
         log = cls(config, base, reader)
         # What was applied was committed, and the stored commit index may be older.
         commit = max(stored.hard_state.commit, base.index, applied)
+        if stored.mark is not None:
+            log._skip(stored.mark)
+        begin = log.last
         for entry in stored.entries:
-            if entry.index > base.index:
+            if entry.index > begin:
                 log.append((entry,))
                 log.loaded(commit)
         check(commit <= log.last, f"commit {commit} is beyond the end {log.last}")
@@ -118,6 +121,24 @@ class RaftLog(Tail):
         copy.become_copy_of(self)
         copy._remember(list(self._memberships))
         return copy
+
+    def _skip(self, mark: Mark) -> None:
+        """Know what has to be known of entries that are in the state already."""
+        base = self.base
+        behind = [(index, term) for index, term in mark.runs if index > base.index]
+        before = [term for index, term in mark.runs if index <= base.index]
+        check(base.index <= mark.index, "a mark before the base")
+        check(before[-1:] == [base.term], f"the base is of another term than {before}")
+        self.skip_to(mark.index, behind)
+        later = [m for m in mark.memberships if m.epoch > base.index]
+        self._remember([base.membership, *later])
+
+    def mark(self) -> Mark:
+        """Return what a start needs that begins with what is applied."""
+        index = self.applied
+        runs = tuple(run for run in self.runs() if run[0] <= index)
+        memberships = tuple(m for m in self._memberships if m.epoch <= index)
+        return Mark(index, runs, memberships)
 
     # --- looking
 

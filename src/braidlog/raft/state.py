@@ -14,7 +14,15 @@ from msgspec import Struct
 
 from braidlog.raft.membership import Membership
 
-__all__ = ["ENTRY_OVERHEAD", "Base", "Entry", "EntryKind", "HardState", "Stored"]
+__all__ = [
+    "ENTRY_OVERHEAD",
+    "Base",
+    "Entry",
+    "EntryKind",
+    "HardState",
+    "Mark",
+    "Stored",
+]
 
 ENTRY_OVERHEAD: Final = 32
 """Bytes that an entry counts for in windows and messages beside its data, so that
@@ -72,6 +80,21 @@ class Base:
 
 
 @dataclass(frozen=True, slots=True)
+class Mark:
+    """What has to be known of entries that are not read at a start.
+
+    Up to `index` the log is committed, durable here, and in the state machine, which is
+    stored beside this.
+    """
+
+    index: int
+    runs: tuple[tuple[int, int], ...]
+    """First index and term of each run of entries of one term."""
+    memberships: tuple[Membership, ...]
+    """Those in the log up to there, in their order."""
+
+
+@dataclass(frozen=True, slots=True)
 class Stored:
     """What a disk holds when a node starts: base, then log, then hard state.
 
@@ -82,3 +105,5 @@ class Stored:
     base: Base = field(default_factory=Base)
     entries: Iterable[Entry] = ()
     hard_state: HardState = field(default_factory=HardState)
+    mark: Mark | None = None
+    """Where the entries begin, if that is behind the base."""

@@ -25,7 +25,7 @@ durably and it is applied here. A lost lead answers with an unknown outcome.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 from msgspec import Struct
@@ -49,6 +49,7 @@ from braidlog.raft import (
 )
 from braidlog.raft.effects import NOTHING
 from braidlog.shard import entries
+from braidlog.shard.checkpoint import Checkpoint
 from braidlog.shard.entries import Grant, Plan, Release, Truncate
 from braidlog.shard.membership import is_there, next_change
 from braidlog.shard.places import Places
@@ -83,6 +84,8 @@ class ShardSettings:
     """Of what is folded with one call."""
     fold_pause: float = 1.0
     """Between two folds: each stores the base anew."""
+    checkpoint_bytes: int = 8 << 20
+    """Entries that are applied between two checkpoints: a start reads so much."""
 
 
 class Placed(Struct, frozen=True):
@@ -152,22 +155,34 @@ class ShardMember:
         stored: Stored,
         reader: LogReader,
         now: float,
+        checkpoint: Checkpoint | None = None,
     ) -> None:
         """Start from what the disk holds.
+
+        With a checkpoint the entries behind it suffice. One that is older than the base
+        is passed over.
 
         Raises:
             CorruptionError: the stored state is none.
             RaftInvariantError: what is stored contradicts itself.
         """
         self.settings = settings
-        self.state = ShardState(stored.base.state)
+        if checkpoint is not None and checkpoint.mark.index <= stored.base.index:
+            checkpoint = None
+        mark = None if checkpoint is None else checkpoint.mark
+        begin = stored.base.state if checkpoint is None else checkpoint.state
+        self.state = ShardState(begin)
         """What is committed."""
         self.places = Places()
         self._base = ShardState(stored.base.state)
         """The state where the log begins."""
+        self._unsaved = 0
+        """Bytes that were applied since the last checkpoint."""
         self._planned: ShardState | None = None
         """With all that this leader has logged; None unless it is ready to lead."""
-        self.raft = RaftNode(raft, stored, reader=reader)
+        stored = replace(stored, mark=mark)
+        applied = None if mark is None else mark.index
+        self.raft = RaftNode(raft, stored, applied=applied, reader=reader)
         self._reader = reader
         self._ticked = now
         self._now = now
@@ -177,7 +192,7 @@ class ShardMember:
         self._silent = 0.0
         """Since when the owner has done nothing, as this leader knows."""
         self._fold_at = now
-        self._folded = self.state.first
+        self._folded = self._base.first
         """Up to where what was truncated is folded, but for a part of an entry."""
         self._pending: dict[int, tuple[Request, Answer | None]] = {}
         """Who is answered what when that entry is applied; None: where the log ends."""
@@ -252,6 +267,16 @@ class ShardMember:
             now.learners,
             newest,
         )
+
+    @property
+    def saves(self) -> bool:
+        """Tell whether a checkpoint is due."""
+        return self._unsaved >= self.settings.checkpoint_bytes
+
+    def checkpoint(self) -> Checkpoint:
+        """Return what a start needs that begins here, to be stored beside the log."""
+        self._unsaved = 0
+        return Checkpoint(self.raft.core.log.mark(), self.state.snapshot())
 
     # --- inputs
 
@@ -520,6 +545,7 @@ class ShardMember:
             if effects.install:
                 self._install(effects.install.index, effects.install.state)
             for entry in effects.committed:
+                self._unsaved += entry.size
                 self._apply(entry)
             if effects.committed:
                 raft.applied(effects.committed[-1].index)

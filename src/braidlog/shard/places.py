@@ -1,10 +1,12 @@
 """Where the records of a shard are in the log of its group.
 
 *Theory of operation.* Entries that are no appends take an index and no position, so the
-index of a position is not a sum. Every so often the pair is kept; the entries between
-two of them are read and passed over.
+index of a position is not a sum. Of entries that were applied since the start the pair
+is kept every so often; whoever looks for a position searches between two of them, or
+between the begin of the log and the first of them, by reading entries.
 
-*Invariants.* Positions and indexes both rise.
+*Invariants.* Positions and indexes both rise. At most `_PAIRS_MAX` pairs are kept: when
+there are more, every other one goes, and from then on they are twice as far apart.
 """
 
 from __future__ import annotations
@@ -15,7 +17,8 @@ from typing import Final
 __all__ = ["Places"]
 
 _EVERY: Final = 32
-"""Entries between two pairs."""
+"""Entries between two pairs, at first."""
+_PAIRS_MAX: Final = 16_384
 
 
 class Places:
@@ -25,17 +28,27 @@ class Places:
         """Begin with none."""
         self._positions: list[int] = []
         self._indexes: list[int] = []
+        self._every = _EVERY
 
     def note(self, position: int, index: int) -> None:
         """Note the entry that begins with a position."""
-        if not self._indexes or index >= self._indexes[-1] + _EVERY:
-            self._positions.append(position)
-            self._indexes.append(index)
+        if self._indexes and index < self._indexes[-1] + self._every:
+            return
+        self._positions.append(position)
+        self._indexes.append(index)
+        if len(self._indexes) > _PAIRS_MAX:
+            del self._positions[1::2], self._indexes[1::2]
+            self._every *= 2
 
-    def floor(self, position: int) -> int:
-        """Return an index at or before the entry of a position; 0: the first kept."""
+    def around(self, position: int) -> tuple[int, int]:
+        """Return indexes between which the entry of a position is: not below, below.
+
+        0 says that nothing is known on that side.
+        """
         at = bisect_right(self._positions, position)
-        return self._indexes[at - 1] if at else 0
+        low = self._indexes[at - 1] if at else 0
+        high = self._indexes[at] if at < len(self._indexes) else 0
+        return low, high
 
     def drop(self, index: int) -> None:
         """Forget all before an index."""

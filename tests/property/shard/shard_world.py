@@ -18,6 +18,7 @@ from braidlog.metarepo.machine import shards
 from braidlog.metarepo.machine.state import LogState, NodeState, ShardPlace, State
 from braidlog.raft import Base, Entry, HardState, Membership, RaftConfig, Stored, Write
 from braidlog.shard import ShardMember, ShardSettings
+from braidlog.shard.checkpoint import Checkpoint
 from braidlog.shard.member import Ended, Granted, Placed
 from braidlog.wire.commands import MoveReplica, PlaceShard, ReportShards, ShardNews
 from braidlog.wire.members import node_of
@@ -32,16 +33,18 @@ class Disk:
     base: Base
     hard: HardState = field(default_factory=HardState)
     log: dict[int, Entry] = field(default_factory=dict)
-    unsynced: list[Write] = field(default_factory=list)
+    unsynced: list[Write | Checkpoint] = field(default_factory=list)
+    saved: Checkpoint | None = None
 
-    def write(self, write: Write) -> None:
+    def write(self, write: Write | Checkpoint) -> None:
         self.unsynced.append(write)
 
     def sync(self) -> int:
         number = 0
         for write in self.unsynced:
             self._take(write)
-            number = write.number
+            if isinstance(write, Write):
+                number = write.number
         self.unsynced = []
         return number
 
@@ -50,7 +53,10 @@ class Disk:
             self._take(write)
         self.unsynced = []
 
-    def _take(self, write: Write) -> None:
+    def _take(self, write: Write | Checkpoint) -> None:
+        if isinstance(write, Checkpoint):
+            self.saved = Checkpoint.decode(write.encode())
+            return
         if write.reset:
             self.log = {}
         if write.base is not None:
@@ -66,6 +72,8 @@ class Disk:
     def read(self, begin: int, end: int, bytes_max: int) -> Sequence[Entry]:
         seen = dict(self.log)
         for write in self.unsynced:
+            if isinstance(write, Checkpoint):
+                continue
             seen |= {entry.index: entry for entry in write.entries}
         found: list[Entry] = []
         size = 0
@@ -78,7 +86,8 @@ class Disk:
         return found
 
     def stored(self) -> Stored:
-        entries = [self.log[index] for index in sorted(self.log)]
+        behind = 0 if self.saved is None else self.saved.mark.index
+        entries = [self.log[index] for index in sorted(self.log) if index > behind]
         return Stored(self.base, entries, self.hard)
 
 
@@ -130,7 +139,7 @@ class World:
         )
         disk = self.disks[node]
         self.members[node] = ShardMember(
-            self.settings, config, disk.stored(), disk, self.now
+            self.settings, config, disk.stored(), disk, self.now, disk.saved
         )
 
     def crash(self, node: int) -> None:
@@ -155,6 +164,8 @@ class World:
                 break
             for write in effects.writes:
                 self.disks[node].write(write)
+            if member.saves:
+                self.disks[node].write(member.checkpoint())
             for receiver, data in effects.messages:
                 self.flying.append((node, receiver, data))
             for request, answer in effects.answers:

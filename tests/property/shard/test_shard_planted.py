@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -10,6 +11,7 @@ from braidlog._native import ProducerWindows
 from braidlog.metarepo.machine import shards
 from braidlog.metarepo.machine.state import State
 from braidlog.shard import ShardMember, ShardState
+from braidlog.shard.checkpoint import Checkpoint
 from braidlog.shard.member import Placed
 from braidlog.wire.commands import ReportShards
 from braidlog.wire.results import Done
@@ -122,9 +124,23 @@ def test_a_bug_in_changes_of_members_is_found(
     pytest.fail("no history found it")
 
 
+def save_what_is_not_committed(patch: pytest.MonkeyPatch) -> None:
+    """A checkpoint has all that is logged."""
+
+    def early(self: ShardMember) -> Checkpoint:
+        log = self.raft.core.log
+        state = self._planned or self.state
+        self._unsaved = 0
+        mark = replace(log.mark(), index=log.last, runs=tuple(log.runs()))
+        return Checkpoint(mark, state.snapshot())
+
+    patch.setattr(ShardMember, "checkpoint", early)
+
+
 @pytest.mark.parametrize(
     "plant",
     [
+        save_what_is_not_committed,
         acknowledge_what_is_logged,
         forget_producers,
         read_without_asking,

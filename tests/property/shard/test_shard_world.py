@@ -81,7 +81,7 @@ def change_members(world: World, chance: random.Random) -> None:
 
 
 def history(seed: int, steps: int, size: int = 3, *, changes: bool = False) -> World:
-    world = World(seed, size, fold_pause=0.2, fold_bytes=200)
+    world = World(seed, size, fold_pause=0.2, fold_bytes=200, checkpoint_bytes=900)
     CLIENTS[:] = [Client(world, number) for number in range(1, 5)]
     chance = random.Random(seed + 1)
     ends: list[tuple[int, int]] = []

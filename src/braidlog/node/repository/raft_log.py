@@ -98,6 +98,11 @@ class GroupLog:
         return cls(node, group, prefix)
 
     @property
+    def name(self) -> str:
+        """Return its name in the node's log."""
+        return self._log.name
+
+    @property
     def stored_as(self) -> int:
         """Return the number of its entries in the node's log."""
         return self._log.number
@@ -107,11 +112,14 @@ class GroupLog:
         self._node.delete(self._log.name)
         self._node.delete(self._hard.name)
 
-    def load(self) -> Stored:
-        """Return what is stored; entries are read as they are iterated over."""
+    def load(self, behind: int = 0) -> Stored:
+        """Return what is stored; entries are read as they are iterated over.
+
+        They begin behind the base, or ``behind`` a later index.
+        """
         base = codec.decode_base(self._node.options(self._log.name) or b"")
         hard = codec.decode_hard_state(self._node.options(self._hard.name) or b"")
-        return Stored(base, self._entries(base.index + 1), hard)
+        return Stored(base, self._entries(max(base.index, behind) + 1), hard)
 
     def write(self, write: Write) -> int:
         """Store a write; return the ticket with which it is durable.

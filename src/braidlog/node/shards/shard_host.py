@@ -12,6 +12,7 @@ from braidlog.node.replication.reader import Readers, StreamReaders
 from braidlog.node.repository.group_writes import GroupWrites
 from braidlog.node.repository.raft_log import GroupLog
 from braidlog.node.shards.places import Place
+from braidlog.node.shards.saved_state import SavedState
 from braidlog.node.shards.shard_reading import ShardReplica
 from braidlog.raft import Base, Membership, RaftConfig
 from braidlog.serving.sessions import Request, Session
@@ -78,7 +79,11 @@ class ShardHost:
             cache_bytes_max=CACHE_BYTES,
         )
         settings = ShardSettings(tick=tick_s)
-        self.member = ShardMember(settings, raft, self.log.load(), self.log, now)
+        self._saved = SavedState(store, self.log)
+        saved = self._saved.load()
+        behind = 0 if saved is None else saved.mark.index
+        stored = self.log.load(behind)
+        self.member = ShardMember(settings, raft, stored, self.log, now, saved)
         self.replica = ShardReplica(stream, self.member, self.log)
         self.readers = StreamReaders(self.replica, touch)
         self.noted: Standing | None = None
@@ -149,7 +154,13 @@ class ShardHost:
     def drop(self, readers: Readers, error: LogError) -> None:
         """End everything and delete the log."""
         readers.drop(self.readers, error)
+        self._saved.delete()
         self.log.delete()
+
+    def save(self) -> None:
+        """Store a checkpoint, if one is due."""
+        if self.member.saves:
+            self._saved.store(self.member.checkpoint())
 
 
 def _answer(request: Request, answer: object) -> None:

@@ -16,6 +16,8 @@ from braidlog.shard.entries import HEAD_BYTES, place_of
 from braidlog.shard.member import ShardMember
 from braidlog.wire.messages import Read, Records, Run
 
+_NEAR: Final = 32
+"""Entries that are read and passed over rather than searched through."""
 _SCAN_BYTES: Final = 1 << 20
 """Entries that are looked at together for where a position begins."""
 
@@ -72,7 +74,7 @@ class ShardReplica:
         self, begin: int, bytes_max: int
     ) -> tuple[tuple[int, ...], tuple[bytes, ...]]:
         log = self._member.raft.core.log
-        index = max(self._member.places.floor(begin), log.base.index + 1)
+        index = self._index_of(begin)
         llsns: list[int] = []
         batches: list[bytes] = []
         size = 0
@@ -94,6 +96,32 @@ class ShardReplica:
             if size >= bytes_max:
                 break
         return tuple(llsns), tuple(batches)
+
+    def _index_of(self, position: int) -> int:
+        """Return the index of an entry that is not behind a position, but near it."""
+        log = self._member.raft.core.log
+        low, high = self._member.places.around(position)
+        low = max(low, log.base.index + 1)
+        high = high or log.applied + 1
+        while high - low > _NEAR:
+            middle = (low + high) // 2
+            found = self._append_from(middle, high)
+            if found is None or found[1] > position:
+                high = middle
+            else:
+                low = found[0]
+        return low
+
+    def _append_from(self, index: int, end: int) -> tuple[int, int] | None:
+        """Return index and position of the first append of ``index .. end``."""
+        while index < end:
+            for entry in self._log.read(index, end, 1):
+                if entry.kind is EntryKind.DATA:
+                    place = place_of(entry.data)
+                    if place is not None:
+                        return entry.index, place[0]
+                index = entry.index + 1
+        return None
 
     def _answer(
         self, llsns: tuple[int, ...], batches: tuple[bytes, ...], begin: int

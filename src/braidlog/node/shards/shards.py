@@ -366,6 +366,8 @@ class Shards:
             # Clients look for it, or are about to name a position there.
             self._note()
         host.asked = False
+        if not host.writes.lacks_room:
+            host.save()
         if host.takes_part != part:
             self._serve(stream)
 

@@ -194,7 +194,29 @@ impl<D> Log<D> {
         })
     }
 
+    pub(super) fn runs(&self) -> &[(u64, u64)] {
+        &self.runs
+    }
+
     // --- changing
+
+    pub(super) fn skip_to(&mut self, last: u64, runs: &[(u64, u64)]) -> Result<()> {
+        check(self.last == self.base() && last >= self.last, || {
+            format!("a log that has entries goes on behind {last}")
+        })?;
+        for &(begin, term) in runs {
+            let (before, earlier) = self.runs[self.runs.len() - 1];
+            check(begin > before && term > earlier && begin <= last, || {
+                format!(
+                    "a run of term {term} from {begin} on behind one of term {earlier} from {before}"
+                )
+            })?;
+            self.runs.push((begin, term));
+        }
+        (self.last, self.commit, self.durable) = (last, last, last);
+        self.begin = last + 1;
+        Ok(())
+    }
 
     pub(super) fn append(&mut self, index: u64, entry: Entry<D>) -> Result<()> {
         check(index == self.last + 1, || {

@@ -196,7 +196,19 @@ impl<D, M> Tail<D, M> {
         self.peers.check(self.log.last)
     }
 
+    /// First index and term of each run of entries of one term; the first is the base.
+    pub fn runs(&self) -> &[(u64, u64)] {
+        self.log.runs()
+    }
+
     // --- changing
+
+    /// Go on behind `last`, of a log that is stored and applied up to there: `runs` are the terms behind the base.
+    pub fn skip_to(&mut self, last: u64, runs: &[(u64, u64)]) -> Result<()> {
+        self.log.skip_to(last, runs)?;
+        self.writes.loaded(last);
+        Ok(())
+    }
 
     /// Add an entry at the end.
     pub fn append(&mut self, index: u64, entry: Entry<D>) -> Result<()> {
