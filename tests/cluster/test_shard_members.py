@@ -19,7 +19,7 @@ from cluster.test_nodes import readmit
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
 
-SETTINGS = {"timing": {"shard_repair_ms": 1500}}
+SETTINGS = {"timing": {"shard_repair_ms": 1500, "retention_ms": 200}}
 LOG = "wal"
 
 
@@ -56,7 +56,11 @@ class Writer:
     def get_on(self) -> None:
         """Wait until more was acknowledged."""
         before = len(self.told)
-        until(lambda: len(self.told) >= before + 20, "appends go on")
+        until(
+            lambda: len(self.told) >= before + 20 or self.failed is not None,
+            "appends go on",
+        )
+        assert self.failed is None
 
     def check(self, client: Client) -> None:
         assert self.failed is None
@@ -82,8 +86,14 @@ def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
 @pytest.fixture
 def client(cluster: LocalCluster) -> Iterator[Client]:
     with braidlog.connect(cluster.seeds) as client:
-        client.create_log(LOG, kind="shard", replication=3).append(b"first")
+        create(client)
         yield client
+
+
+def create(client: Client) -> None:
+    """Create the shard; a node that is not known to live gets its member later."""
+    client.create_log(LOG, kind="shard", replication=3).append(b"first")
+    until(partial(has_members, client, 3), "it has all its members")
 
 
 def shard(client: Client) -> StreamInfo:
@@ -163,8 +173,7 @@ def test_a_node_that_lost_its_directory_gets_its_member_anew(tmp_path: Path) -> 
         LocalCluster(3, directory=tmp_path, settings=SETTINGS) as cluster,
         braidlog.connect(cluster.seeds) as client,
     ):
-        log = client.create_log(LOG, kind="shard", replication=3)
-        log.append(b"first")
+        create(client)
         with Writer(cluster.seeds) as writer:
             writer.get_on()
             node = shard(client).replicas[0]
@@ -196,3 +205,18 @@ def test_more_and_fewer_members(cluster: LocalCluster, client: Client) -> None:
             until(partial(has_members, client, count), f"it has {count} members")
             writer.get_on()
     writer.check(client)
+
+
+def test_retention_lets_records_go_on_all_members(
+    cluster: LocalCluster, client: Client
+) -> None:
+    log = client.create_log("kept", kind="shard", retention_bytes=1_000_000)
+    for _ in range(60):
+        log.append_many([b"x" * 1000] * 100)
+    until(lambda: log.refresh().start > 4000, "what is too much goes")
+    kept = log.refresh()
+    assert len(kept) > 1000
+    assert next(iter(log.read())).position == kept.start
+    log.set_options(retention_ms=1)
+    until(lambda: len(log.refresh()) == 0, "all of it is old")
+    assert log.append(b"on") == 6001

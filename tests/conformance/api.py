@@ -349,7 +349,7 @@ class ShardNode(LoopNode):
     """The same, where a log is a shard unless it asks for what none has."""
 
     async def create_log(self, name: str, **options: Any) -> AnyLog:
-        if not options.keys() & {"streams", "retention_ms", "retention_bytes"}:
+        if "streams" not in options:
             options["kind"] = "shard"
         return await super().create_log(name, **options)
 

@@ -152,7 +152,7 @@ class AsyncClient(AsyncClosable):
 
         A log of ``kind`` "shard" is one Raft group with ``replication`` members: a
         majority acknowledges, and one writer may own it (`AsyncClusterLog.acquire`).
-        It has one stream, no retention yet, and its members stay what they are.
+        It has one stream.
 
         A cluster with fewer than ``replication`` nodes refuses. With ``allow_missing``
         it creates the log if there are at least ``min_replicas`` nodes, and adds
@@ -191,7 +191,7 @@ class AsyncClient(AsyncClosable):
         extra: dict[str, Any] = {KEY_STREAMS: streams}
         age = retention_of(retention_ms)
         if kinds[kind] is LogKind.SHARD:
-            _check_shard(streams, age, retention_bytes)
+            _check_shard(streams)
         options = LogOptions(compression, age, retention_bytes, extra)
         command = commands.CreateLog(
             self._settings.entropy(_LOG_BYTES),
@@ -538,7 +538,7 @@ def connect_async(
     return AsyncClient(seeds, connector=connector, settings=settings)
 
 
-def _check_shard(streams: int, age: int | None, size: int | None) -> None:
+def _check_shard(streams: int) -> None:
     """Refuse what a shard cannot have.
 
     Raises:
@@ -546,7 +546,4 @@ def _check_shard(streams: int, age: int | None, size: int | None) -> None:
     """
     if streams != 1:
         msg = f"a shard has one stream, got {streams}"
-        raise InvalidArgumentError(msg)
-    if age is not None or size is not None:
-        msg = "a shard has no retention yet: trim it"
         raise InvalidArgumentError(msg)

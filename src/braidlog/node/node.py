@@ -17,7 +17,7 @@ import logging
 import random
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Final, TypeAlias
 
@@ -29,7 +29,7 @@ from braidlog.node.input_guard import InputGuard
 from braidlog.node.leader.registration import Registration
 from braidlog.node.leader.replica_offer import ReplicaOffer
 from braidlog.node.leader.reporting import Reporting
-from braidlog.node.leader.retention import Retention
+from braidlog.node.leader.retention import Retained, Retention
 from braidlog.node.leader.sync_times import SyncTimes
 from braidlog.node.metrics.status import NodeStatus, Observed
 from braidlog.node.observer import Observer
@@ -366,8 +366,11 @@ class ClusterNode:
         return SyncTimes(self._probe_disk, least, clock, observe)
 
     def _make_retention(self) -> Retention:
-        execute, primaries = self.requests.execute, self.replicas.primaries
-        return Retention(self.config, primaries, self.wall_clock, execute)
+        def led() -> Iterator[Retained]:
+            yield from self.replicas.primaries()
+            yield from self.shards.retained()
+
+        return Retention(self.config, led, self.wall_clock, self.requests.execute)
 
     def _make_scrub(self) -> Scrub:
         life = f"{self.id} {self.incarnation}"

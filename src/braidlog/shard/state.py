@@ -24,6 +24,7 @@ from braidlog.errors import (
 from braidlog.raft.errors import check
 from braidlog.shard import entries
 from braidlog.shard.entries import Append, Entry, Grant, Plan, Release, Truncate
+from braidlog.shard.extent import Extent
 
 __all__ = ["ShardState"]
 
@@ -43,6 +44,7 @@ class _Snapshot(msgspec.Struct, array_like=True):
     producers: bytes
     plan: int = 0
     wanted: tuple[int, ...] = ()
+    extent: Extent = msgspec.field(default_factory=Extent)
 
 
 _encoder: Final = msgspec.msgpack.Encoder()
@@ -54,6 +56,7 @@ class ShardState:
 
     __slots__ = (
         "epoch",
+        "extent",
         "first",
         "next",
         "owner",
@@ -84,6 +87,7 @@ class ShardState:
         """The last decision of the repository on who should vote; 0: none."""
         self.wanted: tuple[int, ...] = ()
         """Who should vote, as that says."""
+        self.extent = Extent()
         if snapshot:
             self._restore(snapshot)
 
@@ -100,6 +104,7 @@ class ShardState:
         self.ttl_ms = found.ttl_ms
         self.windows = ProducerWindows(found.producers)
         self.plan, self.wanted = found.plan, found.wanted
+        self.extent = found.extent
 
     def snapshot(self) -> bytes:
         """Return the state as bytes."""
@@ -112,6 +117,7 @@ class ShardState:
             bytes(self.windows),
             self.plan,
             self.wanted,
+            self.extent,
         )
         return _FORMAT + _encoder.encode(stored)
 
@@ -122,6 +128,7 @@ class ShardState:
         copy.epoch, copy.owner, copy.ttl_ms = self.epoch, self.owner, self.ttl_ms
         copy.windows = self.windows.copy()
         copy.plan, copy.wanted = self.plan, self.wanted
+        copy.extent = self.extent.copy()
         return copy
 
     # --- what a leader asks
@@ -210,6 +217,7 @@ class ShardState:
                 noted = self.windows.note(batch, position)
                 check(noted == count, f"{noted} records are not {count}")
                 self.next += count
+                self.extent.note(position, batch)
             case Grant(epoch, owner, ttl_ms):
                 check(epoch == self.epoch + 1, f"writer {epoch} after {self.epoch}")
                 self.epoch, self.owner, self.ttl_ms = epoch, owner, ttl_ms
@@ -219,6 +227,7 @@ class ShardState:
             case Truncate(position):
                 check(position <= self.next, f"{position} is not there yet")
                 self.first = max(self.first, position)
+                self.extent.truncate(self.first)
             case Plan(plan, wanted):
                 check(plan > self.plan, f"plan {plan} after {self.plan}")
                 check(bool(wanted), "a plan without voters")

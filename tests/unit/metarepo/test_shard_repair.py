@@ -18,7 +18,7 @@ from braidlog.wire.commands import (
 )
 from braidlog.wire.members import generation_of, member_of, node_of, nodes_of
 from braidlog.wire.messages import LogKind
-from braidlog.wire.results import Done, Refused
+from braidlog.wire.results import Done, Refused, Trimmed
 from unit.metarepo.bench import LOG, Bench
 
 PATIENCE = 30.0
@@ -241,3 +241,13 @@ def test_what_a_shard_lacks_is_told_once() -> None:
     shard.decide(1)
     (event,) = shard.repair.take_events()
     assert event.name == "stream_whole"
+
+
+def test_retention_lets_go_of_what_the_leader_says() -> None:
+    shard = Shard(1, 2, 3)
+    assert shard.do(ReportShards(1, (ShardNews(1, 1, 101),))) == Done()
+    sizes = ((1, 1000), (40, 600), (80, 200))
+    assert shard.do(commands.Retain(1, b"", 20)) == Trimmed(20)
+    assert shard.do(commands.Retain(1, b"other", 90)) == Trimmed(20)
+    assert shard.do(commands.Retain(1, b"", 0, 500, sizes)) == Trimmed(40)
+    assert shard.do(commands.Retain(1, b"", 1000)) == Trimmed(101)

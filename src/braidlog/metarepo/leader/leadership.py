@@ -373,14 +373,14 @@ class Leadership:
     ) -> Command:
         if isinstance(command, commands.CreateLog):
             return self._placed(repository, command, now, membership)
+        if _changes_shard(repository.state, command):
+            what = "members and retention of shards"
+            self._require(repository.state, Feature.SHARD_PLANS, what)
         if isinstance(command, commands.Trim | commands.Retain):
             return self._leased(repository.state, command, now)
         of_leader = isinstance(command, commands.Reconfigure)
         if not of_leader and getattr(command, "expected", None) is not None:
             self._require_changes(repository.state)
-        if _plans_shard(repository.state, command):
-            what = "changes of who belongs to a shard"
-            self._require(repository.state, Feature.SHARD_PLANS, what)
         if isinstance(command, commands.AlterLog):
             _require_raised(repository.state, command, membership)
             return self._counted(repository.state, command)
@@ -411,7 +411,8 @@ class Leadership:
             name = command.log
         else:
             stream = state.streams.get(command.stream)
-            name = stream.log if stream is not None else b""
+            place = stream or state.shards.get(command.stream)
+            name = place.log if place is not None else b""
         log = state.logs.get(name)
         if log is None:
             return command
@@ -766,9 +767,11 @@ def _require_version(state: State, command: commands.RegisterNode) -> None:
         )
 
 
-def _plans_shard(state: State, command: Command) -> bool:
-    """Tell whether a command of a client changes who belongs to a shard."""
-    if isinstance(command, commands.MoveReplica | commands.DropLearner):
+def _changes_shard(state: State, command: Command) -> bool:
+    """Tell whether a command is about a shard as earlier versions do not know them."""
+    if isinstance(
+        command, commands.MoveReplica | commands.DropLearner | commands.Retain
+    ):
         return command.stream in state.shards
     if isinstance(command, commands.AlterLog) and command.replication is not None:
         log = state.logs.get(command.log)

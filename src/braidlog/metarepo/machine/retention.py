@@ -28,8 +28,9 @@ SIZES_MAX = 32
 
 def retain(state: State, index: int, command: Retain) -> Trimmed:
     """Apply `Retain`."""
-    stream = require_stream(state, command.stream)
-    log = require_log(state, stream.log)
+    shard = state.shards.get(command.stream)
+    known = shard or require_stream(state, command.stream)
+    log = require_log(state, known.log)
     glsns = [glsn for glsn, _ in command.sizes]
     if len(glsns) > SIZES_MAX or glsns != sorted(set(glsns)) or command.keep < 0:
         raise InvalidArgumentError(
@@ -38,12 +39,28 @@ def retain(state: State, index: int, command: Retain) -> Trimmed:
         )
     if command.options != log.options:
         return Trimmed(log.trim)
+    if shard is not None:
+        # A shard is the whole log.
+        wish = max(command.keep, _last_from(command.sizes, command.bytes_max))
+        return _let_go(state, index, log, wish, command.now)
+    stream = require_stream(state, command.stream)
     stream.keep, stream.sizes = max(stream.keep, command.keep), command.sizes
     streams = [state.streams[number] for number in log.streams]
     wish = max(_old(log, streams), _large(streams, command.bytes_max))
-    wish = min([wish, log.high_watermark + 1, *live_pins(log, command.now)])
+    return _let_go(state, index, log, wish, command.now)
+
+
+def _let_go(state: State, index: int, log: LogState, wish: int, now: int) -> Trimmed:
+    wish = min([wish, log.high_watermark + 1, *live_pins(log, now)])
     advance(state, index, log, wish)
     return Trimmed(log.trim)
+
+
+def _last_from(sizes: Sequence[tuple[int, int]], bytes_max: int) -> int:
+    """Return the last position from which on there are so many bytes; 0: none."""
+    if not bytes_max:
+        return 0
+    return max((at for at, size in sizes if size >= bytes_max), default=0)
 
 
 def _old(log: LogState, streams: Iterable[StreamState]) -> int:

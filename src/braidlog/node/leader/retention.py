@@ -1,4 +1,4 @@
-"""Says what retention may let go of, for the streams that this node is primary of.
+"""Says what retention may let go of: of streams and shards that this node leads.
 
 The metadata repository decides: a log has many streams, and no node sees all of them
 (`braidlog.metarepo.machine.retention`). What was said is said again when it changed,
@@ -8,16 +8,15 @@ and from time to time all the same, because a pin that held it may be gone.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
 from braidlog.errors import InvalidArgumentError, LogError
 from braidlog.metarepo.machine.retention import SIZES_MAX
 from braidlog.node.config import NodeConfig
-from braidlog.node.replication.primary import Primary
 from braidlog.node.requests.forwarding import Execution
 from braidlog.store.catalog import LogOptions
 from braidlog.wire.commands import Retain, encode
@@ -29,13 +28,27 @@ _AGAIN: Final = 6
 """Looks after which the same is said again."""
 
 
+class Retained(Protocol):
+    """What this node may speak for: a stream it is primary of, a shard it leads."""
+
+    stream: int
+    options: bytes
+    """Of the log."""
+
+    def young(self, timestamp: int) -> int:
+        """Return a position before which all is older; 0 if none is known."""
+
+    def sizes(self, points_max: int) -> tuple[tuple[int, int], ...]:
+        """Return (position, bytes from there on), positions rising."""
+
+
 class Retention:
     """Looks at all primaries from time to time."""
 
     def __init__(
         self,
         config: NodeConfig,
-        primaries: Callable[[], Iterator[Primary]],
+        primaries: Callable[[], Iterable[Retained]],
         wall_clock: Callable[[], int],
         execute: Execution,
     ) -> None:
@@ -70,7 +83,7 @@ class Retention:
                     error,
                 )
 
-    def _look(self, primary: Primary, wall: int) -> None:
+    def _look(self, primary: Retained, wall: int) -> None:
         options = self._options(primary)
         if options.retention_ms is None and options.retention_bytes is None:
             self._said.pop(primary.stream, None)
@@ -90,7 +103,7 @@ class Retention:
         answered = partial(self._answered, primary.stream)
         self._execute(b"", encode(now), answered)
 
-    def _options(self, primary: Primary) -> LogOptions:
+    def _options(self, primary: Retained) -> LogOptions:
         """Return the options of a stream; what cannot be read keeps everything.
 
         Earlier versions took any bytes, and what was taken stays in the state.

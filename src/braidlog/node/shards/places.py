@@ -29,6 +29,8 @@ class Place(NamedTuple):
     """Whether a leader has said that the group is as it should be."""
     trim: int
     """The first position that is to be kept."""
+    options: bytes
+    """Of the log."""
 
     def founders(self, member: int) -> tuple[int, ...]:
         """Return with whom a new member begins; nobody if it is to be added."""
@@ -64,6 +66,7 @@ def places_in(state: State) -> Iterator[Place]:
             each.term > 0,
             each.settled,
             log.trim,
+            log.options,
         )
 
 
@@ -87,6 +90,7 @@ def places_of(metadata: Metadata) -> Iterator[Place]:
                     stream.epoch > 0,
                     who.settled,
                     log.trim,
+                    log.options,
                 )
 
 

@@ -16,7 +16,7 @@ from braidlog.node.shards.saved_state import SavedState
 from braidlog.node.shards.shard_reading import ShardReplica
 from braidlog.raft import Base, Membership, RaftConfig
 from braidlog.serving.sessions import Request, Session
-from braidlog.shard import ShardMember, ShardSettings
+from braidlog.shard import ShardMember, ShardSettings, ShardState
 from braidlog.shard.member import Ended, Granted, Placed, Standing
 from braidlog.store.node_store import NodeStore, shard_name
 from braidlog.wire.members import generation_of
@@ -35,6 +35,24 @@ class Plain(NamedTuple):
     """A request that is no `Append`: its answer is a message of its own."""
 
     request: Request
+
+
+class Retained:
+    """A shard that this node leads, as retention looks at it."""
+
+    def __init__(self, stream: int, state: ShardState, options: bytes) -> None:
+        """Look at the state within one turn of the loop."""
+        self.stream = stream
+        self.options = options
+        self._state = state
+
+    def young(self, timestamp: int) -> int:
+        """Return a position before which all is older; 0 if none is known."""
+        return self._state.extent.young(timestamp, self._state.next)
+
+    def sizes(self, points_max: int) -> tuple[tuple[int, int], ...]:
+        """Return (position, bytes from there on), positions rising."""
+        return self._state.extent.sizes(points_max)
 
 
 def create(store: NodeStore, place: Place, member: int) -> None:
@@ -94,6 +112,13 @@ class ShardHost:
         self._calm = 0
         self.quiet = False
         """Whether nobody says anything until something happens."""
+
+    @property
+    def retained(self) -> Retained | None:
+        """What retention looks at, if this member leads."""
+        if self.place is None or not self.member.leads:
+            return None
+        return Retained(self.stream, self.member.state, self.place.options)
 
     # --- time
 

@@ -35,6 +35,7 @@ from braidlog.node.requests.forwarding import Answer as PeerAnswer
 from braidlog.node.shards.places import Place
 from braidlog.node.shards.shard_host import (
     Plain,
+    Retained,
     ShardHost,
     create,
     decode_quiet,
@@ -421,6 +422,12 @@ class Shards:
         self._execute(b"", commands.encode(command), answered)
 
     # --- to look at
+
+    def retained(self) -> Iterator[Retained]:
+        """Return the shards that this node leads, as retention looks at them."""
+        for host in self._hosts.values():
+            if (shard := host.retained) is not None:
+                yield shard
 
     def status(self) -> Iterator[ShardHost]:
         """Return all, in the order of their numbers."""
