@@ -22,7 +22,7 @@ from braidlog.serving.sessions import Session
 from braidlog.wire.client import ClientConnection
 from braidlog.wire.codec import encode
 from braidlog.wire.connection import VERSION_MAX, VERSION_MIN
-from braidlog.wire.messages import GetMetadata, Hello
+from braidlog.wire.messages import Append, GetMetadata, Hello, Message
 from braidlog.wire.quotas import Quotas
 from braidlog.wire.roles import Role
 from braidlog.wire.tokens import make_token, token_entry
@@ -250,6 +250,8 @@ async def test_a_deadline_raises_the_error_of_the_quota(tmp_path: Path) -> None:
             assert "did not store the append in time" in caught.value.message
             # It is in line: what is behind it must not overtake it.
             assert caught.value.outcome == "unknown"
+            # The client waited as long as it was told to.
+            assert used(server)[2]["bytes_per_s"] <= 3
             clock.now += 100
             assert await log.append(b"z") == 4
         found = [record.value async for record in seen.read()]
@@ -344,12 +346,16 @@ async def test_a_client_waits_for_a_connection(tmp_path: Path) -> None:
         await second.__aexit__(None, None, None)
 
 
-async def test_what_follows_a_greeting_in_one_read_is_counted(tmp_path: Path) -> None:
+@pytest.mark.parametrize("message", [GetMetadata(), Append(1, 1)])
+async def test_what_follows_a_greeting_in_one_read_is_counted(
+    tmp_path: Path, message: Message
+) -> None:
     files = Bounded(tmp_path)
     files.allow(requests_per_s=5)
     hello = Hello(VERSION_MIN, VERSION_MAX, "", 0, TEXT, "test")
-    asked = [encode_frame(GetMetadata.KIND, n, encode(GetMetadata()), [b""])
-             for n in range(1, 31)]  # fmt: skip
+    payload = b"batch" if isinstance(message, Append) else b""
+    head = encode(message)
+    asked = [encode_frame(message.KIND, n, head, [payload]) for n in range(1, 31)]
     async with serving(files) as server:
         Clock(server)
         host, _, port = files.config.node.listen.rpartition(":")
