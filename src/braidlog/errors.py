@@ -7,6 +7,7 @@
     │  ├─ NotReadyError        the replica or group is starting: retry soon
     │  ├─ NotPrimaryError      send it to ``primary``
     │  ├─ ConnectionLostError  connect again, then retry
+    │  ├─ QuotaExceededError   retry after ``retry_after_ms``
     │  └─ DeadlineError        the deadline passed; the call may still take effect
     ├─ TrimmedError            continue from ``first``
     ├─ LostRecordsError        continue from ``end``: a repair could not save them
@@ -103,6 +104,7 @@ __all__ = [
     "OlderNodesError",
     "PositionError",
     "ProtocolError",
+    "QuotaExceededError",
     "ReadOnlyError",
     "RemoteProtocolError",
     "SealedError",
@@ -228,6 +230,31 @@ class ConnectionLostError(UnavailableError, ConnectionError):
     code = 16
     hint = "Connect again, and repeat appends with the same producer and sequence"
     outcome = "unknown"
+
+
+class QuotaExceededError(UnavailableError):
+    """The token has used up a quota of the node; nothing was done.
+
+    Clients retry until the deadline of the call, and then raise this.
+    """
+
+    code = 17
+    hint = "Retry later, or have the operator raise the quota of the token"
+    quota: str = ""
+    """Which one: ``bytes_per_s``, ``requests_per_s`` or ``connections``."""
+    limit: int = 0
+    """The quota."""
+    retry_after_ms: int = 0
+    """Milliseconds after which a retry may succeed."""
+
+    def repeated(self, message: str) -> QuotaExceededError:
+        """Return the same refusal with the words of who gave up retrying."""
+        return QuotaExceededError(
+            message,
+            quota=self.quota,
+            limit=self.limit,
+            retry_after_ms=self.retry_after_ms,
+        )
 
 
 class TrimmedError(LogError, IndexError):

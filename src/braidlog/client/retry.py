@@ -15,9 +15,11 @@ from typing import Final
 
 from braidlog.errors import (
     ClosedError,
+    DeadlineError,
     FencedError,
     LogError,
     LogFullError,
+    QuotaExceededError,
     SealedError,
     UnavailableError,
 )
@@ -37,6 +39,9 @@ def verdict_of(error: LogError) -> Verdict:
     match error:
         case LogFullError():
             return Verdict.FINAL
+        # Another node would have to tell where it goes, and counts that too.
+        case QuotaExceededError():
+            return Verdict.AGAIN
         # The node closes, or its disk failed: the stream goes on elsewhere.
         case SealedError() | NotLeaderError() | UnavailableError() | ClosedError():
             return Verdict.MOVED
@@ -54,7 +59,16 @@ def is_unknown(error: LogError) -> bool:
     return error.outcome == "unknown" or isinstance(error, ClosedError)
 
 
+def late(message: str, last: LogError | None) -> LogError:
+    """Return the error of what was not done in time; the quota's, if that is why."""
+    if isinstance(last, QuotaExceededError):
+        return last.repeated(message)
+    return DeadlineError(message)
+
+
 _GROWTH: Final = 2.0
+_APART_S: Final = 0.1
+"""A bucket of a quota holds a second: who comes a little later loses nothing."""
 
 
 @dataclass(slots=True)
@@ -70,6 +84,14 @@ class Backoff:
         pause = self._next_s
         self._next_s = min(max(self.first_s, pause * _GROWTH), self.max_s)
         return pause * (1.0 - 0.5 * share)
+
+    def pause_of_quota(self, error: QuotaExceededError, share: float) -> float:
+        """Return how long to wait after a refusal: never less than it says.
+
+        Those who were refused together do not come back together.
+        """
+        told = error.retry_after_ms / 1000
+        return told + min(told, _APART_S) * share + self.pause(share)
 
     def reset(self) -> None:
         """Start over."""

@@ -98,6 +98,7 @@ class Observer:
                 "messages_dropped": self._peers.dropped,
             },
             storage=self._store.stats(),
+            quotas=sessions.meters.uses(),
         )
 
     def observed(self, now: float) -> Observed:

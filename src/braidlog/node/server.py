@@ -255,6 +255,7 @@ class NodeServer:
         node.sessions.protect(keyring.challenger(), credentials.server)
         node.peers.protect(credentials.client, credentials.peer_token)
         self._set_level(difference.config.log.level)
+        node.sessions.change_quotas(keyring.quotas_of)
         ending = node.sessions.ending(keyring.ends)
         doubt = own_certificate(difference.config, credentials)
         reloaded = Reloaded(

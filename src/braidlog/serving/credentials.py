@@ -26,6 +26,7 @@ from braidlog.serving.security import (
 from braidlog.serving.settings import SecuritySettings
 from braidlog.wire.messages import Hello
 from braidlog.wire.proof import NONCE_BYTES, Challenger
+from braidlog.wire.quotas import NO_QUOTAS, Quotas
 from braidlog.wire.rights import Rights
 from braidlog.wire.server import allow_all
 from braidlog.wire.tokens import Tokens
@@ -131,6 +132,12 @@ class Keyring:
     def _digest(self, key: bytes) -> str:
         tokens = self.credentials.tokens
         return "" if tokens is None else tokens.digest(key)
+
+    def quotas_of(self, sha256: str) -> Quotas:
+        """Return the quotas of the token with that hash; none if there is no such."""
+        tokens = self.credentials.tokens
+        token = tokens.of(sha256) if tokens is not None else None
+        return NO_QUOTAS if token is None else token.quotas
 
     def ends(self, rights: Rights) -> str:
         """Return why a connection with these rights has to end; empty if it has not."""

@@ -26,6 +26,7 @@ from braidlog.errors import (
     NodeIdentityError,
     NotReadyError,
     ProtocolError,
+    QuotaExceededError,
     UnavailableError,
 )
 from braidlog.serving.admission import Capacity, ConnectionAdmission
@@ -33,6 +34,7 @@ from braidlog.serving.intake import SMALL_BYTES, Intake
 from braidlog.serving.listener import Listener, bind, has_descriptors
 from braidlog.serving.log_once import Connections
 from braidlog.serving.places import origin_of
+from braidlog.serving.quotas import Meter, Meters
 from braidlog.serving.settings import host_and_port
 from braidlog.serving.shares import Shares
 from braidlog.serving.transport import Outbox, Takers, Wire
@@ -48,6 +50,7 @@ from braidlog.wire.events import (
 )
 from braidlog.wire.messages import Message, Read
 from braidlog.wire.proof import Challenger
+from braidlog.wire.quotas import Quotas
 from braidlog.wire.rights import Rights
 from braidlog.wire.roles import Role
 from braidlog.wire.server import AppendRow, ServerConnection, ServerSettings
@@ -169,6 +172,10 @@ class Session(Wire):
             self._work_max = bounds.work_max
         self._working: set[int] = set()
         """Requests that were taken and are not answered."""
+        self.token: Meter | None = None
+        """Counts the connections of its token; None of a node, or without a token."""
+        self._meter: Meter | None = None
+        """Counts requests and bytes, if the token has quotas of them."""
 
     @property
     def role(self) -> Role:
@@ -213,6 +220,44 @@ class Session(Wire):
         """Note who is on the other side."""
         self.node = event.hello.node
         self._sessions.complaints.works(self._other)
+        self._measure()
+
+    def change_quotas(self) -> None:
+        """Go on with the quotas that its token has now."""
+        if self.token is not None and self.connection.rights is not None:
+            self.connection.change_quotas(self.token.quotas)
+            self._measure()
+
+    def _measure(self) -> None:
+        """Count what it asks for and gets, if somebody has to.
+
+        The appends of everybody else go to the node as they come.
+        """
+        counts = self.token is not None and self.token.quotas.rates
+        self._meter = self.token if counts else None
+        sessions = self._sessions
+        self._takers = sessions.metered_takers if counts else sessions.takers
+
+    def appends(self, event: Appends) -> None:
+        """Hand appends to the node, as far as the quotas of the token allow it."""
+        requests, payloads = [], []
+        for request, payload in zip(event.requests, event.payloads, strict=True):
+            if self._admits(request, len(payload)):
+                requests.append(request)
+                payloads.append(payload)
+        if requests:
+            taken = Appends(event.stream, event.epoch, requests, payloads, event.repeat)
+            self._sessions.handler.appends(self, taken)
+
+    def _admits(self, request: int, size: int) -> bool:
+        """Tell whether a request passes; if not, it is answered with the error."""
+        if self._meter is not None:
+            try:
+                self._meter.admit(size, self._sessions.now())
+            except QuotaExceededError as error:
+                self.fail(request, error)
+                return False
+        return True
 
     def refused(self, event: Refused) -> None:
         """Tell the operator that somebody was refused."""
@@ -263,6 +308,10 @@ class Session(Wire):
 
     def _serve(self, event: Requested) -> None:
         """Hand a request to the node; what goes wrong ends the request alone."""
+        # When it is its turn, so that many refusals are no more work than answers.
+        counts = self._meter is not None
+        if counts and not self._admits(event.request, len(event.payload)):
+            return
         request = Request(self, event.request)
         try:
             self._sessions.handler.requested(request, event, self.role)
@@ -275,6 +324,9 @@ class Session(Wire):
         self, request: int, message: Message, payload: Sequence[Buffer] = ()
     ) -> None:
         """Answer a request; with why not, if that does not work."""
+        if self._meter is not None and payload:
+            size = sum(memoryview(part).nbytes for part in payload)
+            self._meter.charge(size, self._sessions.now())
         send = partial(self.connection.answer, request, message, payload)
         self._answer(request, type(message), send)
 
@@ -411,8 +463,8 @@ class Session(Wire):
         self.core.unfinished = bool(size)
         self._sessions.take_in(self, size)
 
-    def _let_in(self, node: int) -> None:
-        self._sessions.greet(self, node)
+    def _let_in(self, node: int, rights: Rights) -> None:
+        self._sessions.greet(self, node, rights)
 
     def make_way(self, why: str) -> None:
         """Give the place up to somebody else."""
@@ -489,6 +541,9 @@ class Sessions:
             Greeted: Session.greeted,
             Closing: Session.closing,
         }
+        self.metered_takers: Takers = {**self.takers, Appends: Session.appends}
+        self.meters = Meters()
+        self.now = asyncio.get_running_loop().time
         self.tls: ssl.SSLContext | None = None
         self.complaints = Connections(_log)
         self.admission = ConnectionAdmission[Session](places)
@@ -546,12 +601,14 @@ class Sessions:
         if goes is not None:
             goes.abort()
 
-    def greet(self, session: Session, node: int) -> None:
+    def greet(self, session: Session, node: int, rights: Rights) -> None:
         """Give one that has said who it is a place.
 
         Raises:
             NotReadyError: there is none for another client.
+            QuotaExceededError: its token has as many as it may have.
         """
+        token = None if node else self.meters.find(rights, self.now())
         try:
             goes = self.admission.greet(session, session.origin, node, _is_busy)
         except NotReadyError as error:
@@ -559,6 +616,9 @@ class Sessions:
                 _log.warning("new client connections are refused: %s", error.message)
             self._refuses = True
             raise
+        if token is not None:
+            session.token = token
+            self.meters.enter(rights, token)
         if goes is not None:
             goes.make_way("a client of another machine needs the place")
 
@@ -566,6 +626,8 @@ class Sessions:
         """Count one out."""
         self._sessions.pop(session, None)
         self.admission.leave(session)
+        if session.token is not None:
+            self.meters.leave(session.rights, session.token)
         self._refuses = self._refuses and not self.admission.has_room
         self.take_in(session, 0)
         if self.shares is not None:
@@ -647,6 +709,16 @@ class Sessions:
         """Let connections that begin from now on prove and encrypt with these."""
         self.settings = replace(self.settings, challenger=challenger)
         self.tls = tls
+
+    def change_quotas(self, quotas_of: Callable[[str], Quotas]) -> None:
+        """Go on with the quotas that are said of the hash of each token.
+
+        Open connections have them at once. None is closed for being one too many, and
+        none is let in before there are fewer than there may be.
+        """
+        self.meters.change(quotas_of, self.now())
+        for session in self._sessions:
+            session.change_quotas()
 
     def ending(self, ends: Callable[[Rights], str]) -> dict[Session, str]:
         """Return the connections that have to end, as `ends` says of their rights."""

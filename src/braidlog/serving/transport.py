@@ -176,10 +176,11 @@ class Wire(asyncio.BufferedProtocol, ABC):
 
     def take(self, data: Buffer, said: Fed | None = None) -> None:
         """Hand on what bytes mean; `said` is what the core has said of the first."""
-        connection, takers = self.connection, self._takers
+        connection = self.connection
         try:
             for event in connection.receive(data, said):
-                if (take := takers.get(type(event))) is not None:
+                # They may change with an event before this one.
+                if (take := self._takers.get(type(event))) is not None:
                     take(self, event)
         except ProtocolError as error:
             self.broken(error)

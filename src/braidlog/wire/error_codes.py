@@ -28,6 +28,7 @@ ERRORS: Final = {
     14: "braidlog.errors:NotReadyError",
     15: "braidlog.errors:NotPrimaryError",
     16: "braidlog.errors:ConnectionLostError",
+    17: "braidlog.errors:QuotaExceededError",
     20: "braidlog.errors:TrimmedError",
     21: "braidlog.errors:BeyondEndError",
     22: "braidlog.errors:SealedError",

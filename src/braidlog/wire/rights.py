@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from braidlog.errors import InvalidArgumentError, UnauthorizedError
+from braidlog.wire.quotas import NO_QUOTAS, Quotas
 from braidlog.wire.roles import Role
 
 __all__ = ["Grant", "Rights"]
@@ -69,6 +70,7 @@ class Rights:
     sha256: str = ""
     """Of its text, in hexadecimal."""
     grants: tuple[Grant, ...] = ()
+    quotas: Quotas = NO_QUOTAS
 
     @property
     def most(self) -> Role:

@@ -56,6 +56,7 @@ from braidlog.wire.events import (
 from braidlog.wire.failures import encode_failure
 from braidlog.wire.messages import MESSAGES, Hello, Message, Proof
 from braidlog.wire.proof import Challenger, Exchange
+from braidlog.wire.quotas import Quotas
 from braidlog.wire.rights import Rights
 from braidlog.wire.roles import NEEDED, OF_LOGS, Role, check_role
 
@@ -126,9 +127,9 @@ class ServerConnection(Connection):
     def __init__(
         self,
         settings: ServerSettings,
-        let_in: Callable[[int], None] = lambda node: None,
+        let_in: Callable[[int, Rights], None] = lambda node, rights: None,
     ) -> None:
-        """Wait for the `Hello`; `let_in` takes its node id, or refuses it."""
+        """Wait for the `Hello`; `let_in` takes its node id and rights, or refuses."""
         super().__init__(
             settings.frame_bytes_max,
             server=True,
@@ -154,7 +155,7 @@ class ServerConnection(Connection):
     def release(self) -> None:
         """Let go of the bytes of a frame that is not whole, and of who lets in."""
         super().release()
-        self._let_in = lambda node: None
+        self._let_in = lambda node, rights: None
 
     @property
     def unanswered(self) -> int:
@@ -258,7 +259,7 @@ class ServerConnection(Connection):
             self._refuse(error)
             events.append(Refused(error))
             return
-        settings, role = self._settings, rights.role
+        settings, peer = self._settings, rights.role is Role.PEER
         welcome = messages.Welcome(
             version,
             settings.cluster,
@@ -272,14 +273,17 @@ class ServerConnection(Connection):
         self._queue(welcome)
         self.rights, self.peer = rights, hello.node
         self.peer_identity = hello.identity, hello.bound
-        # Appends that are allowed to some logs alone must not pass the node by: the
-        # core knows no names.
-        may_append = role >= NEEDED[messages.Append]
-        peer = role is Role.PEER
-        self._opened(settings.takes_bytes(rights.most), hot=may_append, peer=peer)
+        hot = _is_hot(rights)
+        self._opened(settings.takes_bytes(rights.most), hot=hot, peer=peer)
         self.core.lane = settings.lane if peer else None
         # Events are logged, tokens are not.
-        events.append(Greeted(msgspec.structs.replace(hello, token=""), role))
+        events.append(Greeted(msgspec.structs.replace(hello, token=""), rights.role))
+
+    def change_quotas(self, quotas: Quotas) -> None:
+        """Go on with other quotas of the token, from the next frame on."""
+        self.rights = replace(self._rights(), quotas=quotas)
+        if self.state is State.OPEN and not self._got_goodbye:
+            self.core.hot = _is_hot(self.rights)
 
     def _hello(self, message: Message) -> Hello:
         """Return the greeting, with the token if it was proved."""
@@ -336,7 +340,7 @@ class ServerConnection(Connection):
                 f"a node needs a token of role peer; this token has role {role.word}"
             )
             raise UnauthorizedError(reason)
-        self._let_in(hello.node)
+        self._let_in(hello.node, rights)
         # What peers say has an author.
         if hello.node or role < Role.PEER:
             return rights
@@ -424,3 +428,12 @@ class ServerConnection(Connection):
             self._queue(encode_failure(error))
             self.goodbye(error.message)
         self._enter(State.CLOSED)
+
+
+def _is_hot(rights: Rights) -> bool:
+    """Whether the core may take appends by itself.
+
+    Appends that are allowed to some logs alone, or counted, must not pass the node by:
+    the core knows neither names nor quotas.
+    """
+    return rights.role >= NEEDED[messages.Append] and not rights.quotas.rates

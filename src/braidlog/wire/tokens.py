@@ -8,9 +8,10 @@ shown once, when it is made:
     role = "append"
     sha256 = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
     logs = { "orders.*" = "admin" }
+    quotas = { bytes_per_s = 1000000, requests_per_s = 500, connections = 10 }
 
 `logs` has grants: roles on a log, or on all whose names begin alike. With it, the role
-in the whole cluster may be left out.
+in the whole cluster may be left out. `quotas` bounds what the token may use of a node.
 
 *Theory of operation.* The roles are those of `braidlog.wire.roles`. A token has 256
 bits of entropy, so its plain hash cannot be searched. All hashes are compared, each in
@@ -35,6 +36,7 @@ from typing import Any, Final
 from braidlog.errors import AlreadyExistsError, InvalidArgumentError, UnauthorizedError
 from braidlog.wire.messages import Hello
 from braidlog.wire.proof import key_of
+from braidlog.wire.quotas import NO_QUOTAS, Quotas
 from braidlog.wire.rights import Grant, Rights
 from braidlog.wire.roles import Role
 
@@ -58,7 +60,7 @@ _PREFIX: Final = "braidlog_"
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 _NEEDED: Final = {"name", "sha256"}
-_FIELDS: Final = {*_NEEDED, "role", "logs"}
+_FIELDS: Final = {*_NEEDED, "role", "logs", "quotas"}
 _GRANTS_MAX: Final = 256
 """Of a token: each is looked at for each request."""
 
@@ -72,11 +74,12 @@ class Token:
     sha256: str
     """Of the text of the token, in hexadecimal."""
     grants: tuple[Grant, ...] = ()
+    quotas: Quotas = NO_QUOTAS
 
     @property
     def rights(self) -> Rights:
         """Return what it allows."""
-        return Rights(self.role, self.name, self.sha256, self.grants)
+        return Rights(self.role, self.name, self.sha256, self.grants, self.quotas)
 
 
 class Tokens:
@@ -175,7 +178,11 @@ def parse_tokens(text: str) -> Tokens:
 
 
 def make_token(
-    name: str, role: Role, entropy: bytes, grants: Iterable[Grant] = ()
+    name: str,
+    role: Role,
+    entropy: bytes,
+    grants: Iterable[Grant] = (),
+    quotas: Quotas = NO_QUOTAS,
 ) -> tuple[str, Token]:
     """Return the text of a new token, for its owner alone, and the entry for the file.
 
@@ -190,7 +197,7 @@ def make_token(
             f"a token name may have letters, digits and ._- only, got {name[:64]!r}"
         )
     text = _PREFIX + urlsafe_b64encode(entropy).decode().rstrip("=")
-    return text, Token(name, role, _digest(text), tuple(grants))
+    return text, Token(name, role, _digest(text), tuple(grants), quotas)
 
 
 def token_entry(token: Token) -> str:
@@ -205,6 +212,9 @@ def token_entry(token: Token) -> str:
         roles = (f'"{each.role.word}"' for each in token.grants)
         pairs = (f"{name} = {role}" for name, role in zip(names, roles, strict=True))
         lines.append(f"logs = {{ {', '.join(pairs)} }}".replace("\x7f", "\\u007f"))
+    if given := token.quotas.given:
+        numbers = ", ".join(f"{name} = {most}" for name, most in given.items())
+        lines.append(f"quotas = {{ {numbers} }}")
     return "\n".join(["[[token]]", *lines, ""])
 
 
@@ -222,8 +232,8 @@ def _parse(number: int, entry: Any) -> Token:
     whole = isinstance(entry, dict) and ("role" in entry or entry.get("logs"))
     if not whole or not _NEEDED <= set(entry) <= _FIELDS:
         raise InvalidArgumentError(
-            f"{where}: an entry needs name, role, sha256, and may have logs; role may "
-            "be left out then"
+            f"{where}: an entry needs name, role, sha256, and may have logs and "
+            "quotas; with logs, role may be left out"
         )
     name, role, sha256 = entry["name"], entry.get("role", "none"), entry["sha256"]
     logs = entry.get("logs", {})
@@ -245,9 +255,13 @@ def _parse(number: int, entry: Any) -> Token:
         raise InvalidArgumentError(f"{where}: sha256 must be 64 hexadecimal digits")
     try:
         grants = (Grant(each, Role.named(word)) for each, word in logs.items())
-        return Token(name, Role.named(role), sha256, tuple(grants))
+        quotas = Quotas.parse(entry.get("quotas", {}))
+        token = Token(name, Role.named(role), sha256, tuple(grants), quotas)
     except InvalidArgumentError as error:
         raise InvalidArgumentError(f"{where}: {error.message}") from error
+    if token.role is Role.PEER and quotas.given:
+        raise InvalidArgumentError(f"{where}: a token of role peer has no quotas")
+    return token
 
 
 def _is_text(value: object) -> bool:

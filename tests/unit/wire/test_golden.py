@@ -9,10 +9,13 @@ from typing import Any
 
 import pytest
 
+from braidlog.errors import QuotaExceededError
 from braidlog.wire.codec import decode, encode
+from braidlog.wire.failures import encode_failure
 from braidlog.wire.messages import (
     Append,
     Appended,
+    Failed,
     Hello,
     Message,
     Metadata,
@@ -201,6 +204,18 @@ def test_what_nodes_say_that_measure_no_syncs_is_read(kind: str) -> None:
     else:
         assert isinstance(read, Metadata)
         assert [each.slow_ms for each in read.nodes] == [0]
+
+
+def test_the_refusal_of_a_quota_has_the_bytes_it_had() -> None:
+    error = QuotaExceededError(
+        "no", quota="requests_per_s", limit=500, retry_after_ms=12
+    )
+    frame = encode_frame(Failed.KIND, 7, encode(encode_failure(error)), [b""])
+    assert frame.hex() == (
+        "3b000000203a235806000000070000003b0000009411a26e6f84a470617468a0a571756f"
+        "7461ae72657175657374735f7065725f73a56c696d6974cd01f4ae72657472795f616674"
+        "65725f6d730cc2"
+    )
 
 
 def test_nothing_was_taken_away() -> None:

@@ -162,7 +162,7 @@ def test_a_role_sends_no_more_than_it_needs(role: Role, limit: int) -> None:
 
 
 def test_who_is_not_let_in_is_told_why() -> None:
-    def full(node: int) -> None:
+    def full(node: int, rights: Rights) -> None:
         raise NotReadyError("no place")
 
     pair = Pair()

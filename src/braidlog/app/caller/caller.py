@@ -24,12 +24,11 @@ from braidlog.client.connection.link import Connector
 from braidlog.client.connection.links import Links
 from braidlog.client.connection.routing import parse_seeds
 from braidlog.client.connection.sockets import socket_connector
-from braidlog.client.retry import Backoff, Verdict, is_unknown, verdict_of
+from braidlog.client.retry import Backoff, Verdict, is_unknown, late, verdict_of
 from braidlog.client.settings import ClientSettings
 from braidlog.closable import AsyncClosable
 from braidlog.errors import (
     ClosedError,
-    DeadlineError,
     LogError,
     RemoteProtocolError,
 )
@@ -72,9 +71,9 @@ class AsyncCaller(AsyncClosable):
         settings: ClientSettings | None = None,
     ) -> None:
         """Prepare for the hosts at ``seeds``; entering connects."""
-        self._settings = settings or ClientSettings()
+        self._settings = settings = settings or ClientSettings()
         self._seeds = parse_seeds(seeds)
-        self._links = Links(connector, self._settings.connect_timeout_s)
+        self._links = Links(connector, settings.connect_timeout_s, settings.share)
         self._turn = 0
         self._position = 0
         self._heard = _NEVER
@@ -218,9 +217,9 @@ class AsyncCaller(AsyncClosable):
                     until = refused_until
                 pause = backoff.pause(settings.share())
                 await asyncio.sleep(min(pause, max(0.0, until - loop.time())))
-        late: LogError = DeadlineError(f"no host answered in {within:.3g} s: {said}")
-        late.outcome = "unknown" if unknown else "not_stored"
-        raise late
+        over = late(f"no host answered in {within:.3g} s: {said}", said.quota)
+        over.outcome = "unknown" if unknown else "not_stored"
+        raise over
 
     def _is_answer(self, error: LogError, failures: int) -> bool:
         """Whether an error is the answer of all hosts: what diverged at one is not."""

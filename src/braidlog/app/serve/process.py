@@ -176,6 +176,7 @@ class HostServer:
         changed = found.changes(keyring.credentials)
         keyring.credentials = found
         sessions.protect(keyring.challenger(), found.server)
+        sessions.change_quotas(keyring.quotas_of)
         for session, why in sessions.ending(keyring.ends).items():
             session.make_way(why)
         return changed

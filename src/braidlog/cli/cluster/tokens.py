@@ -46,6 +46,14 @@ def token() -> None:
     " repeated.",
 )
 @click.option(
+    "--quota",
+    "quotas",
+    metavar="NAME=NUMBER",
+    multiple=True,
+    help="Most that all connections of the token use of each node: bytes_per_s,"
+    " requests_per_s or connections; may be repeated.",
+)
+@click.option(
     "--file",
     "path",
     type=LocalPath(dir_okay=False),
@@ -60,6 +68,7 @@ def create(
     *,
     role: str | None,
     logs: tuple[str, ...],
+    quotas: tuple[str, ...],
     path: Path,
 ) -> None:
     """Create a token and print it once.
@@ -67,6 +76,7 @@ def create(
     The file gets its name, roles and hash, not the token itself. Nodes read the file at
     start, and on `braidlog cluster reload`.
     """
+    from braidlog.wire.quotas import Quotas
     from braidlog.wire.rights import Grant
     from braidlog.wire.roles import Role
     from braidlog.wire.tokens import ENTROPY_BYTES, make_token, token_entry
@@ -76,7 +86,8 @@ def create(
         raise click.UsageError("name a --role, or a --log, or both")
     pairs = [each.rpartition("=")[::2] for each in logs]
     grants = [Grant(pattern, Role.named(word)) for pattern, word in pairs]
-    text, made = make_token(name, Role.named(role or "none"), entropy, grants)
+    most = Quotas.parse(dict(map(_quota, quotas)))
+    text, made = make_token(name, Role.named(role or "none"), entropy, grants, most)
     try:
         _append(path, token_entry(made))
     except AlreadyExistsError:
@@ -87,7 +98,13 @@ def create(
         may = ", ".join([*([role] if role else []), *logs])
         message(f"{name} may {may}; this is shown only once, {path} has its hash:")
     told = {"name": name, "role": role or "none", "logs": list(logs)}
-    line(session, text, **told, token=text, file=str(path))
+    line(session, text, **told, quotas=most.given, token=text, file=str(path))
+
+
+def _quota(text: str) -> tuple[str, int | str]:
+    """Return a name and a number; what is none is refused with those that are."""
+    name, _, number = text.partition("=")
+    return name, int(number) if number.isdecimal() and len(number) < 20 else number
 
 
 def _append(path: Path, entry: str) -> None:

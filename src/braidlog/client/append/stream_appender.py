@@ -21,7 +21,7 @@ from braidlog.client.batches import BatchCodec, Encoded
 from braidlog.client.connection.cluster import Cluster
 from braidlog.client.connection.link import Link
 from braidlog.client.connection.routing import Routes
-from braidlog.client.retry import Verdict, verdict_of
+from braidlog.client.retry import Verdict, late, verdict_of
 from braidlog.client.settings import ClientSettings
 from braidlog.errors import (
     ClosedError,
@@ -30,6 +30,7 @@ from braidlog.errors import (
     LogError,
     NotFoundError,
     NotReadyError,
+    QuotaExceededError,
     RemoteProtocolError,
 )
 from braidlog.raft import NotLeaderError
@@ -103,6 +104,8 @@ class StreamAppender:
         self._due: asyncio.TimerHandle | None = None
         self._expiry: asyncio.TimerHandle | None = None
         self._stuck: asyncio.TimerHandle | None = None
+        self._quota: asyncio.TimerHandle | None = None
+        """Nothing is sent before that: the node said so."""
         settings = cluster.settings
         self._core: StreamProducer[Waiter] = StreamProducer(producer, _limits(settings))
         self._lingers = settings.linger_s > 0
@@ -150,6 +153,8 @@ class StreamAppender:
             if primary is None or primary == self._node:
                 return
             self._link = None
+            # The next one counts for itself.
+            self._stop_quota_wait()
         self.schedule()
 
     def close(self, error: LogError) -> None:
@@ -165,7 +170,7 @@ class StreamAppender:
         return Left(self.stream, *self._core.leave())
 
     def _stop(self) -> None:
-        for timer in (self._due, self._expiry, self._stuck):
+        for timer in (self._due, self._expiry, self._stuck, self._quota):
             if timer is not None:
                 timer.cancel()
         if self._reaching is not None:
@@ -177,7 +182,7 @@ class StreamAppender:
     def pump(self) -> Link | None:
         """Send what there is to send; return the link that has to be flushed."""
         self.line.scheduled = False
-        if self._cluster.closed:
+        if self._cluster.closed or self._quota is not None:
             return None
         if self._link is None or self._link.closed:
             if not self._core.idle:
@@ -253,8 +258,21 @@ class StreamAppender:
             self._doubted = max(self._doubted, self._epoch_index)
             self._link = None
             self._look_elsewhere(error)
+        elif isinstance(error, QuotaExceededError) and self._quota is None:
+            share = self._cluster.settings.share()
+            pause = self._backoff.pause_of_quota(error, share)
+            self._quota = self._loop.call_later(pause, self._quota_waited)
         self._tell()
         self.schedule()
+
+    def _quota_waited(self) -> None:
+        self._quota = None
+        self.schedule()
+
+    def _stop_quota_wait(self) -> None:
+        if self._quota is not None:
+            self._quota.cancel()
+            self._quota = None
 
     @property
     def _epoch_index(self) -> int:
@@ -344,8 +362,8 @@ class StreamAppender:
         Its members elect a leader by themselves, and it may be long before the metadata
         says who it is.
         """
-        if self._cluster.closed:
-            return
+        if self._cluster.closed or isinstance(error, QuotaExceededError):
+            return  # A quota says nothing of who leads.
         if isinstance(error, NotLeaderError) and error.leader:
             self._leader = error.leader
             return
@@ -382,9 +400,10 @@ class StreamAppender:
         for entry, never in self._core.expire(self._loop.time()):
             if never:
                 self._budget.give(entry.size)
-            error: LogError = DeadlineError(
+            error = late(
                 f"stream {self.stream} did not store the append in time"
-                + (f"; the last answer was: {last}" if last else "")
+                + (f"; the last answer was: {last}" if last else ""),
+                last,
             )
             error.outcome = "not_stored" if never else "unknown"
             if not entry.waiter.done():

@@ -27,6 +27,7 @@ from braidlog.errors import (
     InvalidArgumentError,
     LogError,
     NotReadyError,
+    QuotaExceededError,
     RemoteProtocolError,
 )
 from braidlog.store.arguments import (
@@ -274,6 +275,8 @@ class AsyncLogWriter:
                     self._log, message, data, until=deadline
                 )
             except LogError as error:
+                if repeat and isinstance(error, QuotaExceededError):
+                    error.outcome = "unknown"  # An attempt before may be stored.
                 if not is_unknown(error) or loop.time() >= deadline:
                     raise
                 repeat = True

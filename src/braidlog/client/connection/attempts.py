@@ -7,7 +7,13 @@ from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Final, TypeVar
 
 from braidlog.client.retry import Verdict, verdict_of
-from braidlog.errors import ConnectionLostError, DeadlineError, LogError, NotReadyError
+from braidlog.errors import (
+    ConnectionLostError,
+    DeadlineError,
+    LogError,
+    NotReadyError,
+    QuotaExceededError,
+)
 
 _T = TypeVar("_T")
 
@@ -32,6 +38,14 @@ class Said:
         timeout = isinstance(error, DeadlineError)
         if whole or not timeout or address not in self._errors:
             self._errors[address] = error
+
+    @property
+    def quota(self) -> QuotaExceededError | None:
+        """Return the refusal of a node whose quota is used up, if one is."""
+        for error in self._errors.values():
+            if isinstance(error, QuotaExceededError):
+                return error
+        return None
 
     @property
     def all_refused(self) -> bool:

@@ -21,7 +21,7 @@ from braidlog.client.connection.link import Answer, Connector, Link
 from braidlog.client.connection.links import Links
 from braidlog.client.connection.look import Look, look
 from braidlog.client.connection.routing import Routes
-from braidlog.client.retry import Backoff, Verdict, is_unknown, verdict_of
+from braidlog.client.retry import Backoff, Verdict, is_unknown, late, verdict_of
 from braidlog.client.settings import ClientSettings
 from braidlog.errors import (
     ClosedError,
@@ -74,7 +74,7 @@ class Cluster:
         self.settings = settings
         self.closed = False
         self.seeds = seeds
-        self._links = Links(connector, settings.connect_timeout_s)
+        self._links = Links(connector, settings.connect_timeout_s, settings.share)
         self._routes: Routes | None = None
         self._ends: dict[bytes, int] = {}
         """Where shards end at least, by log: the metadata hears of it later."""
@@ -225,6 +225,7 @@ class Cluster:
 
         Raises:
             DeadlineError: nobody carried it out in time.
+            QuotaExceededError: the same, because of a quota.
         """
         loop, settings = asyncio.get_running_loop(), self.settings
         deadline = loop.time() + settings.timeout_s if until is None else until
@@ -245,7 +246,7 @@ class Cluster:
                     raise
                 if loop.time() >= deadline:
                     msg = f"stream {stream.stream} did not answer in time: {error}"
-                    raise DeadlineError(msg) from error
+                    raise late(msg, error) from error
                 hint = error.leader if isinstance(error, NotLeaderError) else 0
                 if not hint:
                     # Any member may know who leads by now.
@@ -369,13 +370,17 @@ class Cluster:
         backoff = self.backoff()
         first: list[str] = []
         said = Said()
+        unknown = False
+        """Whether an attempt may have been carried out."""
 
         async def tried(address: str) -> _T:
+            nonlocal unknown
             within = min(deadline - loop.time(), settings.attempt_timeout_s)
             try:
                 return await attempt(address, max(0.0, within))
             except LogError as error:
                 said.note(address, error, whole=within == settings.attempt_timeout_s)
+                unknown = unknown or is_unknown(error)
                 if (found := self._hint(error)) is not None:
                     first[:] = [found]
                 raise
@@ -401,7 +406,9 @@ class Cluster:
                         f"no node carried out the request for {what} within "
                         f"{settings.timeout_s:g} seconds"
                     )
-                    failed = DeadlineError(f"{msg}: {said}")
+                    failed = late(f"{msg}: {said}", said.quota)
+                    if unknown:
+                        failed.outcome = "unknown"
                     # That of the class is for appends.
                     asked = what in {_METADATA, _LOG_END}
                     done = "" if asked else "; completed steps are skipped"

@@ -4,21 +4,39 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Callable
+from typing import Final
 
 from braidlog.client.connection.attempts import shared
 from braidlog.client.connection.link import Answer, Connector, Link
-from braidlog.errors import ClosedError, ConnectionLostError, DeadlineError, LogError
+from braidlog.client.retry import Backoff
+from braidlog.errors import (
+    ClosedError,
+    ConnectionLostError,
+    DeadlineError,
+    LogError,
+    QuotaExceededError,
+)
 from braidlog.wire.messages import Message
+
+_LATE_S: Final = 0.001
+"""A loop may wake a moment early, and there must be no attempt without time."""
 
 
 class Links:
     """One connection to each address; all who ask for one share it."""
 
-    def __init__(self, connector: Connector, connect_timeout_s: float) -> None:
-        """Connect to nothing yet."""
+    def __init__(
+        self,
+        connector: Connector,
+        connect_timeout_s: float,
+        share: Callable[[], float] = float,
+    ) -> None:
+        """Connect to nothing yet; ``share`` gives random numbers in 0..1."""
         self.closed = False
         self._connector = connector
         self._timeout_s = connect_timeout_s
+        self._share = share
         self._links: dict[str, Link] = {}
         self._connecting: dict[str, asyncio.Task[Link]] = {}
 
@@ -85,10 +103,29 @@ class Links:
     ) -> Answer:
         """Send one request and return the answer.
 
+        What a quota refuses is sent again when the other side says, as long as there is
+        time: another node would let it through, but have to ask this one for the rest.
+
         Raises:
             DeadlineError: not ``within`` so many seconds.
             LogError: what the other side says, or the connection.
         """
+        loop, backoff = asyncio.get_running_loop(), Backoff()
+        deadline = loop.time() + within
+        while True:
+            left = max(0.0, deadline - loop.time())
+            try:
+                return await self._ask_once(address, message, payload, left)
+            except QuotaExceededError as error:
+                left = max(0.0, deadline - loop.time())
+                pause = backoff.pause_of_quota(error, self._share())
+                await asyncio.sleep(min(pause, left + _LATE_S))
+                if pause >= left:
+                    raise
+
+    async def _ask_once(
+        self, address: str, message: Message, payload: bytes, within: float
+    ) -> Answer:
         try:
             async with asyncio.timeout(within):
                 link = await self.link(address)

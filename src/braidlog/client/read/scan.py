@@ -23,10 +23,9 @@ from braidlog.client.connection.cluster import Cluster
 from braidlog.client.read.merge import Span, spans_of
 from braidlog.client.read.merge_reader import MergeReader
 from braidlog.client.read.span_rows import rows_of
-from braidlog.client.retry import Verdict, verdict_of
+from braidlog.client.retry import Verdict, late, verdict_of
 from braidlog.errors import (
     BeyondEndError,
-    DeadlineError,
     LogError,
     NotReadyError,
     RemoteProtocolError,
@@ -351,10 +350,8 @@ class AsyncScan:
                 if verdict_of(error) is Verdict.FINAL:
                     raise
                 if loop.time() >= deadline:
-                    raise DeadlineError(
-                        f"no replica of stream {wish.stream} served the read in time: "
-                        f"{error}"
-                    ) from error
+                    msg = f"no replica of stream {wish.stream} served the read in time"
+                    raise late(f"{msg}: {error}", error) from error
                 turn += 1
                 await cluster.refresh()
 

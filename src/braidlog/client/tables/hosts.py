@@ -29,6 +29,7 @@ from braidlog.errors import (
     NotFoundError,
     NotReadyError,
     OlderNodesError,
+    QuotaExceededError,
     RemoteProtocolError,
     TrimmedError,
     UnavailableError,
@@ -272,7 +273,11 @@ class TableHosts:
     def _refused(self, info: TableInfo, said: dict[int, LogError]) -> UnavailableError:
         why = "; ".join(f"node {n}: {error.message}" for n, error in said.items())
         msg = f"no host of table {info.name!r} answers"
-        return UnavailableError(f"{msg}: {why}" if why else msg).advising(_HINT)
+        msg = f"{msg}: {why}" if why else msg
+        for error in said.values():
+            if isinstance(error, QuotaExceededError):
+                return error.repeated(msg)
+        return UnavailableError(msg).advising(_HINT)
 
     async def hold(self, at: int, after: int, prefer: int = 0) -> PositionLease:
         """Keep a position readable, 0: what a host has that is after ``after``.

@@ -19,6 +19,7 @@ from braidlog.errors import (
     CorruptionError,
     DeadlineError,
     LogError,
+    QuotaExceededError,
     RemoteProtocolError,
     UnavailableError,
 )
@@ -151,7 +152,10 @@ async def _ask(
                 said = error
             if loop.time() >= deadline:
                 msg = f"host {node} of table {info.name!r} did not do it in time"
-                raise UnavailableError(f"{msg}: {said.message}") from error
+                msg = f"{msg}: {said.message}"
+                if isinstance(said, QuotaExceededError):
+                    raise said.repeated(msg) from error
+                raise UnavailableError(msg) from error
             with contextlib.suppress(LogError):
                 await hosts.cluster.refresh()
         else:

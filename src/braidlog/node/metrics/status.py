@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from braidlog.serving.quotas import TokenUse
+
 if TYPE_CHECKING:
     from braidlog.node.metrics.latency import Histogram
     from braidlog.wire.messages import Metadata
@@ -111,6 +113,8 @@ class NodeStatus:
     """Totals since the start: appends, records, bytes, syncs, messages."""
     storage: dict[str, int]
     """Figures of the write-ahead log."""
+    quotas: tuple[TokenUse, ...] = ()
+    """What tokens with quotas use of the node."""
 
     def as_json(self) -> dict[str, Any]:
         """Return it as JSON objects."""

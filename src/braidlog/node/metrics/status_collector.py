@@ -4,7 +4,7 @@
 node. Logs may be thousands and streams tens of thousands, so nothing has a stream for a
 label, and only the first `LOGS_SHOWN` logs, by name, have series of their own: the
 others are summed up in one without the label. `braidlog cluster status` and `/status`
-say which stream it is.
+say which stream it is. Of tokens only those with quotas have series, as many at most.
 
 *Who knows what.* Metrics that begin with `braidlog_cluster_` come from the leader of
 the metadata repository alone, and are absent elsewhere: take the `max` over all nodes.
@@ -33,6 +33,7 @@ from braidlog.node.metrics.status import (
     Observed,
     ReplicaStatus,
 )
+from braidlog.serving.quotas import TokenUse
 from braidlog.wire.messages import Metadata
 
 LOGS_SHOWN: Final = 200
@@ -113,6 +114,7 @@ class StatusCollector(Collector):
         yield from _of_repository(seen)
         yield from _of_replicas(seen.status.replicas)
         yield from _of_tables(seen.status.tables)
+        yield from _of_tokens(seen.status.quotas)
         if seen.metadata is not None:
             yield from _of_cluster(seen, seen.metadata)
 
@@ -253,6 +255,41 @@ def _of_tables(tables: Iterable[HostedStatus]) -> Iterator[Metric]:
         ("memory_bytes", "Bytes of the table that are in memory only.", memory),
     ):
         yield _by(f"table_{name}", text, values, label="table")
+
+
+def _of_tokens(uses: Iterable[TokenUse]) -> Iterator[Metric]:
+    connections: Counter[str] = Counter()
+    requests: Counter[str] = Counter()
+    sizes: Counter[str] = Counter()
+    limits: Counter[tuple[str, str]] = Counter()
+    refused: Counter[tuple[str, str]] = Counter()
+    for place, each in enumerate(uses):
+        # All others are one without a name, and a sum of limits is none.
+        token = each.token if place < LOGS_SHOWN else ""
+        connections[token] += each.connections
+        requests[token] += each.requests
+        sizes[token] += each.bytes
+        limits.update({(token, name): most for name, most in each.quotas.items()})
+        refused.update({(token, name): n for name, n in each.refused.items()})
+    text = "Open connections of a token that has quotas."
+    yield _by("token_connections", text, connections, label="token")
+    text = "Quotas of a token on the node."
+    rows = [({"token": t, "quota": q}, most) for (t, q), most in limits.items() if t]
+    yield _gauges("token_quota", text, ["token", "quota"], rows)
+    for name, text, totals in (
+        ("requests", "Requests of a token that its quotas let through.", requests),
+        ("bytes", "Bytes of payloads of a token, in both directions.", sizes),
+    ):
+        family = CounterMetricFamily(f"braidlog_token_{name}", text, labels=["token"])
+        for token, total in totals.items():
+            family.add_metric([token], total)
+        yield family
+    text = "Requests and connections of a token that a quota refused."
+    labels = ["token", "quota"]
+    family = CounterMetricFamily("braidlog_token_refused", text, labels=labels)
+    for pair, total in refused.items():
+        family.add_metric(pair, total)
+    yield family
 
 
 def _of_cluster(seen: Observed, metadata: Metadata) -> Iterator[Metric]:

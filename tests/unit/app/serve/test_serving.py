@@ -13,6 +13,7 @@ import subprocess
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -41,12 +42,14 @@ from braidlog.errors import (
     InvalidArgumentError,
     NotFoundError,
     NotReadyError,
+    QuotaExceededError,
     TooLargeError,
     UnauthorizedError,
     UnavailableError,
 )
 from braidlog.serving.settings import SecuritySettings
 from braidlog.wire.messages import GetMetadata
+from braidlog.wire.quotas import Quotas
 from braidlog.wire.roles import Role
 from braidlog.wire.tokens import make_token, token_entry
 from cluster.hosts import free_ports
@@ -276,6 +279,29 @@ async def test_tokens_are_read_again(host: Host, tmp_path: Path) -> None:
                 await bank.call("deposit", 1, 1)
         async with connect_async(address, token=other) as bank:
             assert await bank.call("total") == 2
+
+
+async def test_quotas_of_tokens_hold(host: Host, tmp_path: Path) -> None:
+    file = tmp_path / "tokens.toml"
+    text, token = make_token("one", Role.APPEND, bytes(32), quotas=Quotas(0, 5))
+    file.write_text(token_entry(token))
+    async with served(host, security=SecuritySettings(tokens=str(file))) as (
+        server,
+        address,
+    ):
+        assert server._sessions is not None
+        server._sessions.now = lambda: 1000.0  # No bucket fills.
+        async with connect_async(address, token=text) as bank:
+            calls = (bank.call("deposit", 1, 1, timeout=0.5) for _ in range(10))
+            given = await asyncio.gather(*calls, return_exceptions=True)
+            refused = [each for each in given if isinstance(each, QuotaExceededError)]
+            assert {each.quota for each in refused} == {"requests_per_s"}
+            assert {each.outcome for each in refused} == {"not_stored"}
+            file.write_text(token_entry(replace(token, quotas=Quotas())))
+            assert await server.reload() == ["[security] tokens: changed one"]
+            before = await bank.call("total")
+            assert before == 10 - len(refused) <= 5
+            assert await bank.call("deposit", 1, 1) == before + 1
 
 
 @pytest.mark.skipif(not shutil.which("openssl"), reason="openssl makes the certificate")

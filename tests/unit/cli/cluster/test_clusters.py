@@ -18,6 +18,7 @@ from braidlog.cli.cluster import health
 from braidlog.client import Client
 from braidlog.errors import DeadlineError
 from braidlog.wire.messages import LogInfo, Metadata, NodeInfo, StreamInfo, StreamStatus
+from braidlog.wire.quotas import Quotas
 from braidlog.wire.roles import Role
 from braidlog.wire.tokens import parse_tokens
 from unit.cli.conftest import ClusterCli
@@ -371,6 +372,21 @@ def test_tokens_with_roles_on_single_logs(tmp_path: Path) -> None:
     assert made("none").exit_code == 2
     for wrong in ("a*b=read", "a=peer", "a", "=read"):
         assert made("no", wrong).exit_code != 0
+    assert path.read_bytes() == before
+
+
+def test_tokens_with_quotas(tmp_path: Path) -> None:
+    path = tmp_path / "tokens.toml"
+    given = ["--quota", "bytes_per_s=1000000", "--quota", "connections=3"]
+    made = create(path, "bill", "append", *given)
+    token = parse_tokens(path.read_text()).find(made.stdout.strip())
+    assert token.quotas == Quotas(bytes_per_s=1_000_000, connections=3)
+    before = path.read_bytes()
+    for wrong in ("bytes=1", "connections", "connections=-1", "connections=1.5", "=1"):
+        refused = create(path, "no", "read", "--quota", wrong)
+        assert refused.exit_code == 1
+        assert "quotas" in refused.stderr
+    assert "role peer" in create(path, "no", "peer", *given).stderr
     assert path.read_bytes() == before
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from braidlog.node.metrics.latency import BOUNDS_S, Histogram
 from braidlog.node.metrics.status import HostedStatus
 from braidlog.node.metrics.status_collector import LOGS_SHOWN
+from braidlog.serving.quotas import TokenUse
 from unit.node.observed import (
     NOW_S,
     log,
@@ -105,6 +106,33 @@ def test_thousands_of_logs_and_streams_are_a_bounded_number_of_series() -> None:
     assert shown % "log-0200" not in found
     assert found[shown % ""] == 2 * (3002 - LOGS_SHOWN)
     assert found['braidlog_log_committed_position{log=""}'] == 4
+
+
+def test_tokens_with_quotas_are_a_bounded_number_of_series() -> None:
+    used = [
+        TokenUse(
+            token=f"token-{number:04}",
+            quotas={"bytes_per_s": 500, "connections": 9},
+            connections=2,
+            requests=7,
+            bytes=70,
+            refused={"bytes_per_s": 3, "connections": 0},
+        )
+        for number in range(3000)
+    ]
+    before = len(series(observed()))
+    found = series(observed(status=status(quotas=tuple(used))))
+    assert len(found) - before <= 7 * (LOGS_SHOWN + 1)
+    shown, others = "token-0199", 3000 - LOGS_SHOWN
+    assert found[f'braidlog_token_connections{{token="{shown}"}}'] == 2
+    assert found['braidlog_token_connections{token=""}'] == 2 * others
+    assert found['braidlog_token_requests_total{token=""}'] == 7 * others
+    assert found['braidlog_token_bytes_total{token=""}'] == 70 * others
+    quota = 'quota="bytes_per_s"'
+    assert found[f'braidlog_token_refused_total{{{quota},token=""}}'] == 3 * others
+    assert found[f'braidlog_token_quota{{{quota},token="{shown}"}}'] == 500
+    assert f'braidlog_token_quota{{{quota},token=""}}' not in found
+    assert not any("token-0200" in name for name in found)
 
 
 def test_buckets_count_what_took_no_longer() -> None:
