@@ -66,7 +66,7 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--storm",
         choices=[
-            *dict.fromkeys([*cluster.STORMS, *applications.STORMS, *plans.STORMS]),
+            *dict.fromkeys(name for storms in _STORMS.values() for name in storms),
             "each",
         ],
         default="each",

@@ -82,7 +82,11 @@ class Admin:
         """Act until the storm is over, then put everything right."""
         named = self._named()
         # Where it is not asked for, the keys of all clients stay where they are.
-        all_ = {**named, "streams": self._change_streams}
+        all_ = {
+            **named,
+            "streams": self._change_streams,
+            "lose": self._members.lose,
+        }
         actions = [all_[name] for name in self._only or named]
         while not self._world.calm.is_set():
             await asyncio.sleep(self._random.expovariate(1 / _PAUSE_S))

@@ -52,6 +52,11 @@ class ClusterDisk:
         # What rotted: segment, offset, and the byte that was there.
         self._rotten: list[tuple[int, int, int]] = []
 
+    def wipe(self) -> None:
+        """Lose everything, while no process uses the disk."""
+        self.native = _native.MemoryDisk(self.random.getrandbits(63))
+        self._rotten = []
+
     def start(self) -> None:
         """Note that a process begins to use the disk."""
         self.syncer = None

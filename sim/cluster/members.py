@@ -7,6 +7,9 @@ from collections.abc import Callable
 from random import Random
 
 from braidlog.client.client import AsyncClient
+from braidlog.errors import LogError
+from braidlog.wire.members import nodes_of
+from sim.cluster.disk import ClusterDisk
 from sim.cluster.node import name_of
 from sim.world import World
 
@@ -72,6 +75,58 @@ class Members:
         await self._client.remove_node(node)
         self._world.note("admin", f"node {node} is removed")
         self._world.retire(name_of(node))
+
+    async def lose(self) -> None:
+        """Take its directory from a node, and give it an empty one under its id.
+
+        Only if others have all that it held: of a log of streams all replicas, of a
+        shard a majority.
+        """
+        node = await self._dispensable()
+        known = self._world.nodes[name_of(node)] if node else None
+        if known is None or not known.alive or known.paused:
+            return
+        assert isinstance(known.disk, ClusterDisk)
+        self._world.crash(known.name)
+        known.disk.wipe()
+        self._world.note("admin", f"node {node} has lost its directory")
+        while True:
+            try:
+                await self._client.readmit_node(node)
+            except LogError as error:  # It is not known yet to be gone.
+                self._world.note("admin", f"readmit: {error.message}")
+                await asyncio.sleep(_PATIENCE_S)
+            else:
+                break
+        # Somebody else may have started it meanwhile.
+        if not self._world.nodes[known.name].alive:
+            self._world.restart(known.name)
+
+    async def _dispensable(self) -> int:
+        """Return a node that can lose all it has; 0: none can."""
+        metadata = await self._client.metadata()
+        held: set[int] = set()
+        for log in metadata.logs:
+            for stream in log.streams:
+                who = stream.members
+                if who is None:
+                    held.update((*stream.replicas, *stream.learners))
+                elif not who.settled or who.lost or len(who.voters) < _VOTERS_MIN:
+                    held.update(nodes_of(who.kept))
+        # Another one that lost its directory is not back yet.
+        if any(each.readmitting for each in metadata.nodes):
+            return 0
+        voters = sum(each.voter for each in metadata.nodes)
+        able = [
+            each.node
+            for each in metadata.nodes
+            if each.node not in held
+            and not (each.voter and voters < _VOTERS_MIN)
+            and not each.draining
+            # Its last directory is registered, so that one can be given up.
+            and each.identity
+        ]
+        return self._random.choice(able) if able else 0
 
     async def _has_streams(self, node: int) -> bool:
         metadata = await self._client.metadata()

@@ -32,7 +32,7 @@ class ShardScenario(ClusterScenario):
 
     def build(self, world: World, storm: Storm) -> None:
         """Start the nodes."""
-        self._actions = _ACTIONS
+        self._actions = storm.actions or _ACTIONS
         super().build(world, storm)
 
     def _config(self, number: int) -> NodeConfig:

@@ -88,6 +88,16 @@ _CHANGES = Storm(
     actions=("streams", "streams", "streams", "trim", "seal", "move"),
 )
 
+# Directories are lost for good, while members of a shard come and go.
+_LOSSES = Storm(
+    "losses",
+    {"pause": 1, "reset": 1, "crash": 1, "slow disk": 1},
+    seconds=10.0,
+    every_s=1.5,
+    lasts_s=(0.05, 1.5),
+    actions=("lose", "lose", "lose", "move", "drain", "trim", "grow"),
+)
+
 _OWN = (
     Storm("crowded", _CROWDED, outstanding_bytes=500),
     Storm("outages", _OUTAGES, every_s=0.8),
@@ -106,8 +116,11 @@ STORMS: Mapping[str, Storm] = MappingProxyType(
     }
 )
 
-_NEEDS_OTHERS = ("rot", "changes")
+_NOT_OF_SHARDS = ("rot", "changes")
 SHARD_STORMS: Mapping[str, Storm] = MappingProxyType(
-    {name: storm for name, storm in STORMS.items() if name not in _NEEDS_OTHERS}
+    {
+        **{name: storm for name, storm in STORMS.items() if name not in _NOT_OF_SHARDS},
+        _LOSSES.name: _LOSSES,
+    }
 )
-"""Without those that members which do not change cannot be repaired after."""
+"""Without damage in logs, which is not mended yet, and changes of streams."""

@@ -215,7 +215,7 @@ def test_retention_lets_records_go_on_all_members(
         log.append_many([b"x" * 1000] * 100)
     until(lambda: log.refresh().start > 4000, "what is too much goes")
     kept = log.refresh()
-    assert len(kept) > 1000
+    assert len(kept) >= 1000
     assert next(iter(log.read())).position == kept.start
     log.set_options(retention_ms=1)
     until(lambda: len(log.refresh()) == 0, "all of it is old")

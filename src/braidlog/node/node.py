@@ -320,6 +320,7 @@ class ClusterNode:
             clock=self._loop.time,
             changed=self._flushes.soon,
             execute=self.requests.execute,
+            connections=lambda: len(self.sessions),
         )
 
     def _make_requests(self) -> Requests:

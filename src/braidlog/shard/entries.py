@@ -23,6 +23,7 @@ __all__ = [
     "Grant",
     "Plan",
     "Release",
+    "Reserve",
     "Truncate",
     "decode",
     "encode",
@@ -76,12 +77,19 @@ class Plan(msgspec.Struct, frozen=True, array_like=True):
     wanted: tuple[int, ...]
 
 
-Entry: TypeAlias = Append | Grant | Release | Truncate | Plan
-Control: TypeAlias = Grant | Release | Truncate | Plan
+class Reserve(msgspec.Struct, frozen=True, array_like=True):
+    """Timestamps below this one may be given out from here on."""
+
+    KIND = 6
+    until: int
+
+
+Entry: TypeAlias = Append | Grant | Release | Truncate | Plan | Reserve
+Control: TypeAlias = Grant | Release | Truncate | Plan | Reserve
 
 _KINDS: Final[dict[int, msgspec.msgpack.Decoder[Control]]] = {
     each.KIND: msgspec.msgpack.Decoder(each)
-    for each in (Grant, Release, Truncate, Plan)
+    for each in (Grant, Release, Truncate, Plan, Reserve)
 }
 _encoder: Final = msgspec.msgpack.Encoder()
 

@@ -30,7 +30,12 @@ from typing import Final, TypeAlias
 
 from msgspec import Struct
 
-from braidlog.errors import LogError, NotReadyError, UnavailableError
+from braidlog.errors import (
+    InvalidArgumentError,
+    LogError,
+    NotReadyError,
+    UnavailableError,
+)
 from braidlog.raft import (
     ChangeRefusedError,
     Entry,
@@ -50,9 +55,10 @@ from braidlog.raft import (
 from braidlog.raft.effects import NOTHING
 from braidlog.shard import entries
 from braidlog.shard.checkpoint import Checkpoint
-from braidlog.shard.entries import Grant, Plan, Release, Truncate
+from braidlog.shard.entries import Grant, Plan, Release, Reserve, Truncate
 from braidlog.shard.membership import is_there, next_change
 from braidlog.shard.places import Places
+from braidlog.shard.stamps import COUNT_MAX, Asked, Stamped, Stamps
 from braidlog.shard.state import ShardState
 from braidlog.wire.members import generation_of, node_of
 
@@ -128,7 +134,13 @@ class Standing(Struct, frozen=True):
     """The greatest of all that belong to the group or ever did."""
 
 
-Answer: TypeAlias = Placed | Granted | Ended | LogError
+class _Confirmed(Struct, frozen=True):
+    """Who gets timestamps when this member is sure that it leads."""
+
+    asked: list[Asked]
+
+
+Answer: TypeAlias = Placed | Granted | Ended | Stamped | LogError
 
 
 class ShardEffects(Struct, frozen=True):
@@ -201,6 +213,11 @@ class ShardMember:
         self._reads: dict[int, Request] = {}
         self._waiting: list[tuple[int, Request]] = []
         """Reads that are confirmed, and the index that has to be applied first."""
+        self._stamps: Stamps | None = None
+        """None unless it is ready to lead."""
+        self._stamping: list[Asked] = []
+        """Who asked for timestamps since it was asked last whether it leads."""
+        self._confirming = False
         self._context = 0
         self._writes: list[Write] = []
         self._messages: list[tuple[int, bytes]] = []
@@ -224,7 +241,8 @@ class ShardMember:
     @property
     def waiting(self) -> int:
         """Return how many requests wait."""
-        waits = len(self._pending) + len(self._repeats)
+        waits = len(self._pending) + len(self._repeats) + len(self._stamping)
+        waits += 0 if self._stamps is None else len(self._stamps)
         return waits + len(self._reads) + len(self._waiting)
 
     @property
@@ -353,6 +371,22 @@ class ShardMember:
         except (ChangeRefusedError, TransferringError, NotLeaderError):
             return  # The next tick looks again.
 
+    def abandon(self) -> list[Request]:
+        """Answer nobody any more; return who waited."""
+        asked = [request for request, _ in self._pending.values()]
+        asked += [request for _, request, _ in self._repeats]
+        reads = [*self._reads.values(), *(request for _, request in self._waiting)]
+        for read in reads:
+            if isinstance(read, _Confirmed):
+                asked += [each.request for each in read.asked]
+            else:
+                asked.append(read)
+        asked += self._drop_stamps()
+        asked += [request for request, _ in self._answers]
+        self._pending, self._repeats, self._answers = {}, [], []
+        self._reads, self._waiting = {}, []
+        return asked
+
     # --- requests
 
     def append(
@@ -457,6 +491,68 @@ class ShardMember:
         except LogError as error:
             self._answers.append((request, error))
 
+    def timestamps(self, request: Request, count: int, floor: int = 0) -> None:
+        """Answer with timestamps that nobody got or gets, the first not below `floor`.
+
+        They are greater than all that were given before this was asked for, by any
+        leader.
+        """
+        self.stirred = True
+        try:
+            if not 1 <= count <= COUNT_MAX:
+                msg = f"1 to {COUNT_MAX} timestamps are given at once, not {count}"
+                raise InvalidArgumentError(msg)
+            self._require_lead(1)
+        except LogError as error:
+            self._answers.append((request, error))
+            return
+        self._stamping.append(Asked(request, count, floor))
+        if not self._confirming:
+            self._confirm()
+
+    def _confirm(self) -> None:
+        """Ask whether this member leads, for all who want timestamps by now."""
+        asked, self._stamping = self._stamping, []
+        self._context += 1
+        try:
+            self.raft.read(self._context)
+        except LogError as error:
+            self._answers += [(each.request, error) for each in asked]
+            return
+        self._reads[self._context] = _Confirmed(asked)
+        self._confirming = True
+
+    def _confirmed(self, confirmed: _Confirmed) -> None:
+        """Give what was asked for before a majority said that this member leads."""
+        self._confirming = False
+        planned, stamps = self._planned, self._stamps
+        if planned is None or stamps is None:
+            error = self._unknown()
+            self._answers += [(each.request, error) for each in confirmed.asked]
+            return
+        for each in confirmed.asked:
+            try:
+                stamps.assign(each)
+            except LogError as error:
+                self._answers.append((each.request, error))
+        if until := stamps.lacking(planned.stamps):
+            data = entries.encode(Reserve(until))
+            try:
+                self.raft.propose([data])
+                planned.apply(data)
+            except LogError as error:
+                self._answers += [(each, error) for each in stamps.abandon()]
+        self._answers += stamps.ready(self.state.stamps)
+        if self._stamping:
+            self._confirm()
+
+    def _drop_stamps(self) -> list[Request]:
+        """Give no timestamps any more; return who waits for some."""
+        asked = self._drop_stamping()
+        asked += [] if self._stamps is None else self._stamps.abandon()
+        self._stamps = None
+        return asked
+
     def truncate(self, position: int) -> None:
         """Let records before a position go, if this member leads and has them."""
         planned = self._planned
@@ -516,8 +612,8 @@ class ShardMember:
             self._fold()
             if self.raft.stirred:
                 self._drain()
-        if self._waiting:
-            self._answer_reads()
+        while self._waiting and self._answer_reads() and self.raft.stirred:
+            self._drain()
         done = ShardEffects(
             tuple(self._writes),
             tuple(self._messages),
@@ -574,6 +670,7 @@ class ShardMember:
         error = self._unknown()
         self._answers += [(request, error) for request, _ in self._pending.values()]
         self._answers += [(request, error) for _, request, _ in self._repeats]
+        self._answers += [(request, error) for request in self._drop_stamps()]
         self._pending, self._repeats = {}, []
 
     def _unknown(self) -> NotLeaderError:
@@ -596,9 +693,12 @@ class ShardMember:
                 elif answer is None:
                     answer = self._end()
                 self._answers.append((request, answer))
+            if self._stamps is not None and len(self._stamps):
+                self._answers += self._stamps.ready(self.state.stamps)
         if self._term and entry.term == self._term and self._planned is None:
             # Everything of earlier terms is applied.
             self._planned, self._silent = self.state.copy(), self._now
+            self._stamps = Stamps(self._planned.stamps)
 
     def _answer_repeats(self) -> None:
         still: list[tuple[int, Request, Placed]] = []
@@ -621,17 +721,28 @@ class ShardMember:
             core = self.raft.core
             msg = "the leader could not confirm that it still leads"
             error = NotLeaderError(msg, leader=self.leader, term=core.term)
-            self._answers.append((request, error))
-
-    def _answer_reads(self) -> None:
-        applied = self.raft.core.log.applied
-        still: list[tuple[int, Request]] = []
-        for index, request in self._waiting:
-            if index <= applied:
-                self._answers.append((request, self._end()))
+            if isinstance(request, _Confirmed):
+                self._confirming = False
+                self._answers += [(each.request, error) for each in request.asked]
+                self._answers += [(each, error) for each in self._drop_stamping()]
             else:
-                still.append((index, request))
-        self._waiting = still
+                self._answers.append((request, error))
+
+    def _drop_stamping(self) -> list[Request]:
+        asked, self._stamping = self._stamping, []
+        return [each.request for each in asked]
+
+    def _answer_reads(self) -> bool:
+        """Answer those whose index is applied; tell whether there were any."""
+        applied = self.raft.core.log.applied
+        due = [request for index, request in self._waiting if index <= applied]
+        self._waiting = [each for each in self._waiting if each[0] > applied]
+        for request in due:
+            if isinstance(request, _Confirmed):
+                self._confirmed(request)
+            else:
+                self._answers.append((request, self._end()))
+        return bool(due)
 
     def _end(self) -> Ended:
         state = self.state

@@ -23,7 +23,15 @@ from braidlog.errors import (
 )
 from braidlog.raft.errors import check
 from braidlog.shard import entries
-from braidlog.shard.entries import Append, Entry, Grant, Plan, Release, Truncate
+from braidlog.shard.entries import (
+    Append,
+    Entry,
+    Grant,
+    Plan,
+    Release,
+    Reserve,
+    Truncate,
+)
 from braidlog.shard.extent import Extent
 
 __all__ = ["ShardState"]
@@ -45,6 +53,7 @@ class _Snapshot(msgspec.Struct, array_like=True):
     plan: int = 0
     wanted: tuple[int, ...] = ()
     extent: Extent = msgspec.field(default_factory=Extent)
+    stamps: int = 1
 
 
 _encoder: Final = msgspec.msgpack.Encoder()
@@ -61,6 +70,7 @@ class ShardState:
         "next",
         "owner",
         "plan",
+        "stamps",
         "ttl_ms",
         "wanted",
         "windows",
@@ -88,6 +98,8 @@ class ShardState:
         self.wanted: tuple[int, ...] = ()
         """Who should vote, as that says."""
         self.extent = Extent()
+        self.stamps = 1
+        """Timestamps below this one may have been given out."""
         if snapshot:
             self._restore(snapshot)
 
@@ -104,7 +116,7 @@ class ShardState:
         self.ttl_ms = found.ttl_ms
         self.windows = ProducerWindows(found.producers)
         self.plan, self.wanted = found.plan, found.wanted
-        self.extent = found.extent
+        self.extent, self.stamps = found.extent, found.stamps
 
     def snapshot(self) -> bytes:
         """Return the state as bytes."""
@@ -118,6 +130,7 @@ class ShardState:
             self.plan,
             self.wanted,
             self.extent,
+            self.stamps,
         )
         return _FORMAT + _encoder.encode(stored)
 
@@ -128,7 +141,7 @@ class ShardState:
         copy.epoch, copy.owner, copy.ttl_ms = self.epoch, self.owner, self.ttl_ms
         copy.windows = self.windows.copy()
         copy.plan, copy.wanted = self.plan, self.wanted
-        copy.extent = self.extent.copy()
+        copy.extent, copy.stamps = self.extent.copy(), self.stamps
         return copy
 
     # --- what a leader asks
@@ -232,4 +245,7 @@ class ShardState:
                 check(plan > self.plan, f"plan {plan} after {self.plan}")
                 check(bool(wanted), "a plan without voters")
                 self.plan, self.wanted = plan, wanted
+            case Reserve(until):
+                check(until > self.stamps, f"{until} after {self.stamps}")
+                self.stamps = until
         return entry

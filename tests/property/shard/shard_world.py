@@ -13,13 +13,12 @@ from dataclasses import dataclass, field, replace
 import msgspec
 
 from braidlog import _native
-from braidlog.errors import LogError
 from braidlog.metarepo.machine import shards
 from braidlog.metarepo.machine.state import LogState, NodeState, ShardPlace, State
 from braidlog.raft import Base, Entry, HardState, Membership, RaftConfig, Stored, Write
 from braidlog.shard import ShardMember, ShardSettings
 from braidlog.shard.checkpoint import Checkpoint
-from braidlog.shard.member import Ended, Granted, Placed
+from braidlog.shard.member import Answer
 from braidlog.wire.commands import MoveReplica, PlaceShard, ReportShards, ShardNews
 from braidlog.wire.members import node_of
 
@@ -122,7 +121,7 @@ class World:
         self.flying: list[tuple[int, int, bytes]] = []
         self.cut_off: set[int] = set()
         self.slow: set[int] = set()
-        self.answers: dict[object, Placed | Granted | Ended | LogError | None] = {}
+        self.answers: dict[object, Answer | None] = {}
         self.requests = 0
         for node in self.disks:
             self.start(node)
@@ -196,7 +195,8 @@ class World:
             self.crash(gone)
             del self.disks[gone]
         for number, member in self.members.items():
-            if number not in self.cut_off:
+            # Some hear late.
+            if number not in self.cut_off and self.chance.random() < 0.4:
                 member.follow(place.plan, place.wanted)
             if member.leads and number not in self.cut_off:
                 news = ShardNews(1, *msgspec.structs.astuple(member.standing()))

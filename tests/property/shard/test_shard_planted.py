@@ -12,10 +12,16 @@ from braidlog.metarepo.machine import shards
 from braidlog.metarepo.machine.state import State
 from braidlog.shard import ShardMember, ShardState
 from braidlog.shard.checkpoint import Checkpoint
-from braidlog.shard.member import Placed
+from braidlog.shard.member import Placed, _Confirmed
+from braidlog.shard.stamps import Stamps
 from braidlog.wire.commands import ReportShards
 from braidlog.wire.results import Done
-from property.shard.test_shard_world import check, history
+from property.shard.test_shard_world import (
+    check,
+    check_a_leader_that_slept,
+    comes_to_rest,
+    history,
+)
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 SEEDS = range(40)
@@ -107,21 +113,49 @@ def follow_plans_that_are_not_logged(patch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    "plant",
-    [forget_members_too_early, follow_plans_that_are_not_logged],
+    ("plant", "seeds"),
+    [
+        (forget_members_too_early, SEEDS),
+        # One history in a hundred shows it: somebody hears late, and leads then.
+        (follow_plans_that_are_not_logged, range(80, 200)),
+    ],
 )
 def test_a_bug_in_changes_of_members_is_found(
-    plant: Plant, monkeypatch: pytest.MonkeyPatch
+    plant: Plant, seeds: range, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plant(monkeypatch)
-    for seed in SEEDS:
+    for seed in seeds:
         try:
             world = history(seed, 4000, changes=True)
             check(world)
-            assert {*world.place.voters} == {*world.place.wanted} == {*world.disks}
+            assert comes_to_rest(world)
         except Exception:
             return
     pytest.fail("no history found it")
+
+
+def give_without_asking(patch: pytest.MonkeyPatch) -> None:
+    """A leader gives timestamps without being sure that it still leads."""
+
+    def at_once(self: ShardMember) -> None:
+        asked, self._stamping = self._stamping, []
+        self._confirmed(_Confirmed(asked))
+
+    patch.setattr(ShardMember, "_confirm", at_once)
+
+
+def test_a_leader_that_gives_without_asking_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    give_without_asking(monkeypatch)
+    with pytest.raises(AssertionError, match="it gave"):
+        check_a_leader_that_slept()
+
+
+def give_what_is_not_reserved(patch: pytest.MonkeyPatch) -> None:
+    """Timestamps are given before a majority knows of it."""
+    ready = Stamps.ready
+    patch.setattr(Stamps, "ready", lambda self, _: ready(self, 1 << 62))
 
 
 def save_what_is_not_committed(patch: pytest.MonkeyPatch) -> None:
@@ -141,6 +175,7 @@ def save_what_is_not_committed(patch: pytest.MonkeyPatch) -> None:
     "plant",
     [
         save_what_is_not_committed,
+        give_what_is_not_reserved,
         acknowledge_what_is_logged,
         forget_producers,
         read_without_asking,

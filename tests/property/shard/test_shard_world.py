@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 
 import pytest
 
-from braidlog.errors import FencedError, LogError
+from braidlog.errors import FencedError, InvalidArgumentError, LogError
 from braidlog.shard.member import Ended, Granted, Placed
+from braidlog.shard.stamps import STAMP_END, Stamped
 from braidlog.wire.commands import MoveReplica, PlaceShard
 from braidlog.wire.members import node_of, nodes_of
 from property.shard.shard_world import World, batch, read_all
@@ -60,6 +62,30 @@ def _unknown(answer: object) -> bool:
     return isinstance(answer, LogError) and answer.outcome == "unknown"
 
 
+def check_stamps(world: World, asked: list[tuple[int, int, int]]) -> None:
+    """Check (request, count, all that was given before it was asked)."""
+    given: list[tuple[int, int]] = []
+    for request, count, low in asked:
+        answer = world.answers.get(request)
+        if isinstance(answer, Stamped):
+            assert answer.first >= low, "a timestamp that is less than an earlier one"
+            given.append((answer.first, answer.first + count))
+    given.sort()
+    for (_, end), (first, _) in pairwise(given):
+        assert end <= first, "a timestamp was given twice"
+    assert given
+
+
+def comes_to_rest(world: World) -> bool:
+    """Tell whether the group becomes what it should be."""
+    for _ in range(8):
+        place = world.place
+        if {*place.voters} == {*place.wanted} == {*place.kept} == {*world.disks}:
+            return True
+        world.settle(1500)
+    return False
+
+
 def change_members(world: World, chance: random.Random) -> None:
     """Decide that somebody comes or goes."""
     place = world.place
@@ -85,6 +111,7 @@ def history(seed: int, steps: int, size: int = 3, *, changes: bool = False) -> W
     CLIENTS[:] = [Client(world, number) for number in range(1, 5)]
     chance = random.Random(seed + 1)
     ends: list[tuple[int, int]] = []
+    stamps: list[tuple[int, int, int]] = []
     for _ in range(steps):
         world.step(lossy=True)
         CLIENTS[chance.randrange(4)].act()
@@ -113,7 +140,23 @@ def history(seed: int, steps: int, size: int = 3, *, changes: bool = False) -> W
             request = world.request()
             ends.append((request, told))
             chance.choice(list(world.members.values())).find_end(request)
+        elif kind < 0.09 and world.members:
+            latest = max(
+                (
+                    answer.first + count
+                    for request, count, _ in stamps
+                    if isinstance(answer := world.answers.get(request), Stamped)
+                ),
+                default=0,
+            )
+            request, count = world.request(), chance.choice([1, 10, 3_000_000])
+            stamps.append((request, count, latest))
+            floor = chance.choice([0, int(world.now * 1e6)])
+            chance.choice(list(world.members.values())).timestamps(
+                request, count, floor
+            )
     world.settle()
+    check_stamps(world, stamps)
     for request, told in ends:
         answer = world.answers.get(request)
         if isinstance(answer, Ended):
@@ -156,9 +199,10 @@ def test_no_record_is_lost_while_members_change(seed: int) -> None:
     world = history(seed, 6000, changes=True)
     check(world)
     assert sum(len(client.placed) for client in CLIENTS) > 20
-    place = world.place
-    assert place.plan > 3
-    assert {*place.voters} == {*place.wanted} == {*place.kept} == {*world.disks}
+    assert world.place.plan > 3
+    assert comes_to_rest(world), (
+        f"its members are not what they should be: {world.place}"
+    )
 
 
 def test_all_killed_at_once_and_every_record_is_there() -> None:
@@ -196,3 +240,49 @@ def test_of_two_writers_the_earlier_is_fenced_for_good() -> None:
     assert isinstance(world.answers[new], Placed)
     world.settle()
     assert world.members[1].state.next == 2, "what was refused took a position"
+
+
+def check_a_leader_that_slept() -> None:
+    """Replace a leader that does not know of it, and ask it for timestamps."""
+    world = World(3)
+    world.until(lambda: world.leader() is not None)
+    old = world.leader()
+    assert old is not None
+    first, second, late = world.request(), world.request(), world.request()
+    old.timestamps(first, 1)
+    world.until(lambda: first in world.answers)
+    number = old.raft.core.id
+    del world.members[number]
+    world.until(lambda: world.leader() is not None)
+    new = world.leader()
+    assert new is not None
+    new.timestamps(second, 1)
+    world.until(lambda: second in world.answers)
+    one, two = world.answers[first], world.answers[second]
+    assert isinstance(one, Stamped)
+    assert isinstance(two, Stamped)
+    assert two.first > one.first
+    world.members[number] = old
+    old.timestamps(late, 1)
+    world.settle()
+    assert not isinstance(world.answers[late], Stamped), "it gave what it may not"
+
+
+def test_a_leader_that_slept_gives_no_timestamps() -> None:
+    check_a_leader_that_slept()
+
+
+def test_timestamps_do_not_run_over() -> None:
+    world = World(4)
+    world.until(lambda: world.leader() is not None)
+    leader = world.leader()
+    assert leader is not None
+    for count, floor in ((0, 0), (-1, 0), (1 << 33, 0), (2, STAMP_END - 1)):
+        request = world.request()
+        leader.timestamps(request, count, floor)
+        world.settle(300)
+        assert isinstance(world.answers[request], InvalidArgumentError)
+    request = world.request()
+    leader.timestamps(request, 5, 1_000_000)
+    world.until(lambda: request in world.answers)
+    assert world.answers[request] == Stamped(1_000_000)

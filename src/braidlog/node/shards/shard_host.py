@@ -14,6 +14,7 @@ from braidlog.node.repository.raft_log import GroupLog
 from braidlog.node.shards.places import Place
 from braidlog.node.shards.saved_state import SavedState
 from braidlog.node.shards.shard_reading import ShardReplica
+from braidlog.node.shards.waiting import Waiting
 from braidlog.raft import Base, Membership, RaftConfig
 from braidlog.serving.sessions import Request, Session
 from braidlog.shard import ShardMember, ShardSettings, ShardState
@@ -76,6 +77,7 @@ class ShardHost:
         tick_s: float,
         now: float,
         touch: Callable[[], None],
+        waiting: Waiting,
     ) -> None:
         """Start from what the disk holds.
 
@@ -83,6 +85,7 @@ class ShardHost:
             CorruptionError, RaftInvariantError: what is stored cannot be.
         """
         self.stream = stream
+        self._waiting = waiting
         self.place: Place | None = None
         """What the repository said last; None: nothing since the start."""
         self.log = GroupLog(store, *shard_name(stream, generation_of(member)))
@@ -164,9 +167,11 @@ class ShardHost:
         placed: dict[Session, list[AppendRow]] = {}
         for asked, answer in answers:
             if isinstance(asked, Plain):
+                self._waiting.give(asked.request.session)
                 _answer(asked.request, answer)
                 continue
             assert isinstance(asked, Request)  # noqa: S101, RUF100
+            self._waiting.give(asked.session)
             if isinstance(answer, Placed):
                 at = answer.position
                 row = (asked.number, at, at, answer.count, answer.index)
@@ -179,6 +184,7 @@ class ShardHost:
     def drop(self, readers: Readers, error: LogError) -> None:
         """End everything and delete the log."""
         readers.drop(self.readers, error)
+        self.answer([(each, error) for each in self.member.abandon()])
         self._saved.delete()
         self.log.delete()
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -40,6 +40,7 @@ from braidlog.node.shards.shard_host import (
     create,
     decode_quiet,
 )
+from braidlog.node.shards.waiting import Waiting
 from braidlog.raft import codec
 from braidlog.serving.sessions import Request
 from braidlog.shard.member import Standing
@@ -62,6 +63,7 @@ _log = logging.getLogger(__name__)
 SHARD_GROUPS: Final = 1 << 40
 """Numbers of groups from here on are those of shards, by the number of the stream."""
 SHARD_REQUESTS: Final = (AppendTo, Acquire, Release, GetShardEnd)
+ShardRequest: TypeAlias = AppendTo | Acquire | Release | GetShardEnd
 _NOTE_S: Final = 0.1
 """Between two times that the repository is told where shards end."""
 
@@ -84,6 +86,7 @@ class Shards:
         clock: Callable[[], float],
         changed: Callable[[], None],
         execute: Execution,
+        connections: Callable[[], int],
     ) -> None:
         """Load what the disk has; `changed` asks for a flush soon."""
         self._node = node
@@ -96,6 +99,7 @@ class Shards:
         self._clock = clock
         self._changed = changed
         self._execute = execute
+        self._waiting = Waiting(connections)
         self._hosts: dict[tuple[int, int], ShardHost] = {}
         """By stream and member."""
         self._serving: dict[int, ShardHost] = {}
@@ -116,6 +120,7 @@ class Shards:
             tick_s=self._tick_s,
             now=self._clock(),
             touch=lambda: self._touch(host),
+            waiting=self._waiting,
         )
         self._serve(stream)
         self._touch(host)
@@ -221,35 +226,47 @@ class Shards:
     ) -> None:
         """Append batches that came together."""
         host = self._awake(message.stream)
+        if requests:
+            try:
+                self._waiting.take(requests[0].session, len(requests))
+            except NotReadyError as error:
+                for request in requests:
+                    request.fail(error)
+                return
         group = [(r, bytes(b)) for r, b in zip(requests, batches, strict=True)]
         host.member.append(group, repeat=message.repeat)
 
-    def take(self, request: Request, message: Message, payload: memoryview) -> None:
+    def take(
+        self, request: Request, message: ShardRequest | Read, payload: memoryview
+    ) -> None:
         """Take any other request.
 
         Raises:
-            NotReadyError: the shard has no member here.
+            NotReadyError: the shard has no member here, or the connection has as many
+                requests waiting as it may have.
         """
+        if isinstance(message, Read):
+            host = self._serving[message.stream]
+            self._readers.read(host.readers, request, message, self._clock())
+            return
+        host = self._awake(message.stream)
+        self._waiting.take(request.session)
         asked = Plain(request)
         match message:
-            case Read(stream=stream):
-                host = self._serving[stream]
-                self._readers.read(host.readers, request, message, self._clock())
-            case AppendTo(stream, writer, expected, repeat):
-                self._awake(stream).member.append(
+            case AppendTo(_, writer, expected, repeat):
+                host.member.append(
                     [(asked, bytes(payload))],
                     writer=writer,
                     expected=expected or None,
                     repeat=repeat,
                 )
-            case Acquire(stream, owner, ttl_ms, expected, force):
-                self._awake(stream).member.acquire(
+            case Acquire(_, owner, ttl_ms, expected, force):
+                host.member.acquire(
                     asked, owner, ttl_ms=ttl_ms, expected=expected, force=force
                 )
-            case Release(stream, writer):
-                self._awake(stream).member.release(asked, writer)
-            case GetShardEnd(stream, writer):
-                host = self._awake(stream)
+            case Release(_, writer):
+                host.member.release(asked, writer)
+            case GetShardEnd(_, writer):
                 if writer:
                     host.member.renew(asked, writer)
                 else:
