@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,13 @@ import pytest
 import braidlog
 from braidlog.client import Client
 from braidlog.client.blocking import ClusterLog
-from braidlog.errors import ConflictError, FencedError, InvalidArgumentError, LogError
+from braidlog.errors import (
+    ConflictError,
+    FencedError,
+    InvalidArgumentError,
+    LogError,
+    NotFoundError,
+)
 from braidlog.testing.cluster import LocalCluster
 
 pytestmark = [pytest.mark.process]
@@ -158,3 +166,63 @@ def test_all_killed_at_once_and_everything_acknowledged_is_there(
         log.get(10)
     client.delete_log("all")
     assert "all" not in client.logs()
+
+
+def test_timestamps_are_refused_where_there_are_none(client: Client) -> None:
+    client.create_log("plain", streams=1, exist_ok=True)
+    with pytest.raises(InvalidArgumentError, match="no shard"):
+        client.timestamps("plain")
+    with pytest.raises(NotFoundError):
+        client.timestamps("nowhere")
+    _shard(client, "clock")
+    for count in (0, 2**33):
+        with pytest.raises(InvalidArgumentError):
+            client.timestamps("clock", count)
+    with pytest.raises(InvalidArgumentError):
+        client.timestamps("clock", -1)
+    before = time.time_ns() // 1000
+    first = client.timestamps("clock", 3, wall=True)
+    assert len(first) == 3
+    # One machine, one clock.
+    assert first[0] >= before
+    assert client.timestamps("clock")[0] >= first.stop
+    assert client.log("clock").refresh().stop == 1, "they take no positions"
+
+
+@pytest.mark.slow
+def test_timestamps_rise_whoever_leads(cluster: LocalCluster, client: Client) -> None:
+    _shard(client, "rising")
+    ending = threading.Event()
+    lock = threading.Lock()
+    given: list[range] = []
+    latest = 0
+
+    def ask(wall: bool) -> None:
+        nonlocal latest
+        with braidlog.connect(cluster.seeds) as own:
+            while not ending.is_set():
+                low = latest  # Given to somebody before this asks.
+                got = own.timestamps("rising", 7, wall=wall)
+                with lock:
+                    given.append(got)
+                    assert got.start > low
+                    latest = max(latest, got[-1])
+
+    with ThreadPoolExecutor(3) as pool:
+        asking = [pool.submit(ask, wall) for wall in (False, False, True)]
+        for _ in range(3):
+            time.sleep(0.5)
+            leader = _leader(client, "rising")
+            cluster.kill(leader)
+            before = len(given)
+            deadline = time.monotonic() + 20
+            while len(given) < before + 50 and time.monotonic() < deadline:
+                time.sleep(0.05)
+            assert len(given) >= before + 50, "nobody took over"
+            cluster.start(leader)
+            cluster.wait_ready()
+        ending.set()
+        for each in asking:
+            each.result()
+    given.sort(key=lambda each: each.start)
+    assert all(one.stop <= two.start for one, two in pairwise(given))

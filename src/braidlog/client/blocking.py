@@ -280,6 +280,7 @@ class Client(BlockingClient[AsyncClient]):
     set_voter = blocking_call(AsyncClient.set_voter)
     readmit_node = blocking_call(AsyncClient.readmit_node)
     reload = blocking_call(AsyncClient.reload)
+    timestamps = blocking_call(AsyncClient.timestamps)
     streams = blocking_call(AsyncClient.streams)
     seal = blocking_call(AsyncClient.seal)
     unseal = blocking_call(AsyncClient.unseal)

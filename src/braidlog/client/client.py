@@ -31,10 +31,12 @@ from braidlog.errors import (
     LogError,
     LogInUseError,
     NotFoundError,
+    OlderNodesError,
     RemoteProtocolError,
 )
 from braidlog.names import checked_name, checked_new_name
 from braidlog.store.arguments import (
+    checked_count,
     checked_int,
 )
 from braidlog.store.catalog import LogOptions
@@ -43,12 +45,14 @@ from braidlog.types import Compression
 from braidlog.wire import commands, results
 from braidlog.wire.messages import (
     Feature,
+    GetTimestamps,
     LogKind,
     Metadata,
     NodeInfo,
     Reload,
     Reloaded,
     StreamInfo,
+    Timestamps,
 )
 
 if TYPE_CHECKING:
@@ -60,6 +64,9 @@ if TYPE_CHECKING:
 _LOG_BYTES: Final = 16
 LOOK_S: Final = 1.5
 """How long a look takes where nobody leads; with the rest of a command below 2 s."""
+
+_TIMESTAMPS_MAX: Final = 1 << 32
+"""Of one call."""
 
 
 class AsyncClient(AsyncClosable):
@@ -401,6 +408,51 @@ class AsyncClient(AsyncClosable):
     async def drain_node(self, node: int, *, draining: bool = True) -> None:
         """Start to move all replicas off a node, or cancel that."""
         await self._cluster.execute(commands.DrainNode(node, draining))
+
+    async def timestamps(
+        self, shard: str, count: int = 1, *, wall: bool = False
+    ) -> range:
+        """Return timestamps that nobody else got or gets: a range of ``count``.
+
+        They are positive integers, and greater than all that this shard gave, to any
+        client, before this call began: over all leaders, restarts and failures. Numbers
+        may be left out. Nothing is stored but a reservation now and then, so a shard
+        can give millions in a second, also one that is a log beside that.
+
+        Args:
+            shard: the name of a log of kind "shard".
+            count: from 1 to 2^32.
+            wall: let the first one not be less than the microseconds since the epoch
+                on the clock of the shard's leader. A clock that goes back makes them
+                no smaller; one that is wrong and far ahead leaves them far ahead.
+
+        Raises:
+            NotFoundError: there is no such log.
+            InvalidArgumentError: it is no shard, or the count is wrong.
+            OlderNodesError: some node is of a version that gives none.
+            DeadlineError: no leader answered in time.
+        """
+        if not 1 <= checked_count(count, "count") <= _TIMESTAMPS_MAX:
+            msg = f"count must be from 1 to {_TIMESTAMPS_MAX}, got {count}"
+            raise InvalidArgumentError(msg)
+        routes = self._cluster.routes
+        try:
+            info = routes.named(shard)
+        except NotFoundError:
+            routes = await self._cluster.linearize()
+            info = routes.named(shard)
+        if older := routes.older(Feature.TIMESTAMPS):
+            msg = f"nodes {older} are of a version that gives no timestamps"
+            raise OlderNodesError(msg, nodes=older)
+        if info.kind is not LogKind.SHARD:
+            msg = f"log {shard!r} is no shard: it gives no timestamps"
+            raise InvalidArgumentError(msg)
+        asked = GetTimestamps(info.streams[0].stream, count, bool(wall))
+        answer, _ = await self._cluster.ask_shard(info.log, asked)
+        if not isinstance(answer, Timestamps):
+            msg = f"{type(answer).__name__} is no answer to GetTimestamps"
+            raise RemoteProtocolError(msg)
+        return range(answer.first, answer.first + count)
 
     async def remove_node(self, node: int) -> None:
         """Forget an empty node; its id is never used again."""

@@ -318,6 +318,7 @@ class ClusterNode:
             chance=self._chance,
             tick_s=self.config.timing.tick_ms / 1000,
             clock=self._loop.time,
+            wall_clock=self.wall_clock,
             changed=self._flushes.soon,
             execute=self.requests.execute,
             connections=lambda: len(self.sessions),

@@ -103,6 +103,7 @@ ANSWERS: Final[dict[type[Message], type[Message]]] = {
     messages.Acquire: messages.Acquired,
     messages.Release: messages.ShardEnd,
     messages.GetShardEnd: messages.ShardEnd,
+    messages.GetTimestamps: messages.Timestamps,
 }
 """Requests, and how each is answered unless it fails."""
 

@@ -82,6 +82,7 @@ __all__ = [
     "GetRows",
     "GetShardEnd",
     "GetTable",
+    "GetTimestamps",
     "Goodbye",
     "Hello",
     "LogCut",
@@ -127,6 +128,7 @@ __all__ = [
     "TableParts",
     "TableStatus",
     "TakeSnapshot",
+    "Timestamps",
     "UnpinRuns",
     "Value",
     "VerifyTable",
@@ -165,6 +167,8 @@ class Feature(IntFlag):
     """Logs that one Raft group replicates."""
     SHARD_PLANS = 2048
     """`PlaceShard`, and what a leader of a shard says of its members."""
+    TIMESTAMPS = 4096
+    """`GetTimestamps`."""
 
 
 FEATURES: Final = (
@@ -175,6 +179,7 @@ FEATURES: Final = (
     | Feature.RELOADS
     | Feature.SHARDS
     | Feature.SHARD_PLANS
+    | Feature.TIMESTAMPS
 )
 """What every node of this version knows."""
 FEATURES_OF_TABLES: Final = (
@@ -700,6 +705,23 @@ class ShardEnd(Message, frozen=True, array_like=True):
     """Epoch of the latest writer."""
     owner: str
     """Empty: the log belongs to nobody."""
+
+
+class GetTimestamps(Message, frozen=True, array_like=True):
+    """Ask a shard for timestamps that nobody else gets; its leader answers."""
+
+    KIND = 86
+    stream: Number
+    count: Number = 1
+    wall: bool = False
+    """Whether the first one must not be behind the clock of the leader."""
+
+
+class Timestamps(Message, frozen=True, array_like=True):
+    """Answer: the timestamps from this one on, as many as were asked for."""
+
+    KIND = 87
+    first: Number
 
 
 # --- peers -------------------------------------------------------------------

@@ -78,6 +78,7 @@ _REQUESTS: tuple[type[Message], ...] = (
     m.Acquire,
     m.Release,
     m.GetShardEnd,
+    m.GetTimestamps,
 )
 
 
@@ -207,6 +208,8 @@ class Hostile:
             known = random.choice((None, self._number()))
             asked = self._stream(), owner, self._number(), known, self._odds()
             return m.Acquire(*asked), b""
+        if kind is m.GetTimestamps:
+            return m.GetTimestamps(self._stream(), self._number(), self._odds()), b""
         if kind in (m.Release, m.GetShardEnd):
             return kind(self._stream(), self._number()), b""
         if kind is m.Read:

@@ -119,6 +119,7 @@ async def test_a_log_that_may_not_be_touched_is_not_by_any_message(
             messages.Acquire(stream, "me"): b"",
             messages.Release(stream, 1): b"",
             messages.GetShardEnd(stream): b"",
+            messages.GetTimestamps(stream): b"",
             messages.GetRows(key, (b"k",)): b"",
             messages.ScanRows(key, tree, b"", None, False, 9, 4096): b"",
             messages.GetTable(key): b"",

@@ -99,6 +99,8 @@ EXAMPLES: list[tuple[Message, bytes]] = [
     (m.Release(3, 5), b""),
     (m.GetShardEnd(3, 5), b""),
     (m.ShardEnd(2, 17, 5, "one"), b""),
+    (m.GetTimestamps(3, 10, True), b""),
+    (m.Timestamps(1000), b""),
     (m.Consensus(1), b"raft"),
     (m.Replicate(3, 2, 1, (2, 3)), b"aabbb"),
     (m.Fetch(3, 2, 11, 1, 4096, False), b""),

@@ -41,6 +41,7 @@ from braidlog.wire.messages import (
     GetLogEnd,
     GetMetadata,
     GetShardEnd,
+    GetTimestamps,
     LogEnd,
     LogInfo,
     LogKind,
@@ -240,7 +241,7 @@ class Cluster:
                 return await self.ask_node(node, message, payload, within=within)
             except LogError as error:
                 self.check_open()
-                asks = isinstance(message, GetShardEnd)
+                asks = isinstance(message, GetShardEnd | GetTimestamps)
                 unknown = is_unknown(error) and not asks
                 if unknown or verdict_of(error) is Verdict.FINAL:
                     raise

@@ -182,6 +182,7 @@ _OF_STREAMS: Final = (
     messages.Acquire,
     messages.Release,
     messages.GetShardEnd,
+    messages.GetTimestamps,
 )
 _OF_TABLES: Final = frozenset(
     {

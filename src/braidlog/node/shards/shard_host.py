@@ -19,9 +19,10 @@ from braidlog.raft import Base, Membership, RaftConfig
 from braidlog.serving.sessions import Request, Session
 from braidlog.shard import ShardMember, ShardSettings, ShardState
 from braidlog.shard.member import Ended, Granted, Placed, Standing
+from braidlog.shard.stamps import Stamped
 from braidlog.store.node_store import NodeStore, shard_name
 from braidlog.wire.members import generation_of
-from braidlog.wire.messages import Acquired, Appended, ShardEnd
+from braidlog.wire.messages import Acquired, Appended, ShardEnd, Timestamps
 from braidlog.wire.server import AppendRow
 
 ELECTION_TICKS: Final = 10
@@ -202,6 +203,8 @@ def _answer(request: Request, answer: object) -> None:
             request.answer(Appended(position, position, count, index))
         case Granted(epoch, following):
             request.answer(Acquired(epoch, following))
+        case Stamped(first):
+            request.answer(Timestamps(first))
         case Ended(first, following, epoch, owner):
             request.answer(ShardEnd(first, following, epoch, owner))
 

@@ -53,6 +53,7 @@ from braidlog.wire.messages import (
     AppendTo,
     Consensus,
     GetShardEnd,
+    GetTimestamps,
     Message,
     Read,
     Release,
@@ -62,8 +63,8 @@ _log = logging.getLogger(__name__)
 
 SHARD_GROUPS: Final = 1 << 40
 """Numbers of groups from here on are those of shards, by the number of the stream."""
-SHARD_REQUESTS: Final = (AppendTo, Acquire, Release, GetShardEnd)
-ShardRequest: TypeAlias = AppendTo | Acquire | Release | GetShardEnd
+SHARD_REQUESTS: Final = (AppendTo, Acquire, Release, GetShardEnd, GetTimestamps)
+ShardRequest: TypeAlias = AppendTo | Acquire | Release | GetShardEnd | GetTimestamps
 _NOTE_S: Final = 0.1
 """Between two times that the repository is told where shards end."""
 
@@ -84,6 +85,7 @@ class Shards:
         chance: random.Random,
         tick_s: float,
         clock: Callable[[], float],
+        wall_clock: Callable[[], int],
         changed: Callable[[], None],
         execute: Execution,
         connections: Callable[[], int],
@@ -97,6 +99,7 @@ class Shards:
         self._chance = chance
         self._tick_s = tick_s
         self._clock = clock
+        self._wall_clock = wall_clock
         self._changed = changed
         self._execute = execute
         self._waiting = Waiting(connections)
@@ -266,6 +269,9 @@ class Shards:
                 )
             case Release(_, writer):
                 host.member.release(asked, writer)
+            case GetTimestamps(_, count, wall):
+                floor = self._wall_clock() if wall else 0
+                host.member.timestamps(asked, count, floor)
             case GetShardEnd(_, writer):
                 if writer:
                     host.member.renew(asked, writer)
