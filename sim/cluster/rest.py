@@ -122,6 +122,14 @@ def damage(watch: Watch) -> str:
                     pass
             except CorruptionError as error:
                 return f"node {live.node.id}, stream {stream}: {error.message}"
+        for stream, host in live.node.shards._serving.items():
+            known = host.replica.damaged
+            try:
+                for _ in _read_shard(host):
+                    pass
+            except CorruptionError as error:
+                host.replica.damaged = known
+                return f"node {live.node.id}, shard {stream}: {error.message}"
     return ""
 
 

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 __all__ = ["Rot"]
 
 _READ_BYTES = 1 << 20
+_ANY = -1
+"""Which segments have the log of a shard is not known from its entries."""
 
 
 class Rot:
@@ -38,17 +40,21 @@ class Rot:
     def strike(self, random: Random) -> bool:
         """Flip one bit of one record; False if there is none that may be damaged."""
         places = [
-            (stream.stream, live, segment)
-            for stream in self._whole()
+            (stream, live, segment)
+            for stream, nodes in self._whole()
             for live in self._watch.living()
-            if live.node.id in stream.replicas
-            for segment in _sealed(live, stream.stream, self._newest(live))
+            if live.node.id in nodes
+            for segment in _sealed(live, stream, self._newest(live))
         ]
         if not places:
             return False
         stream, live, (number, begin, end) = random.choice(places)
         value = _value(live, stream, random.randrange(begin, end))
-        if not value or not self._watch.disk_of(live).rot(number, value):
+        disk = self._watch.disk_of(live)
+        numbers = [number]
+        if number == _ANY:
+            numbers = sorted({*disk.segments()} - {self._newest(live)})
+        if not value or not any(disk.rot(each, value) for each in numbers):
             return False
         self._streams.add(stream)
         return True
@@ -57,7 +63,17 @@ class Rot:
         segments: dict[int, str] = self._watch.disk_of(live).segments()
         return max(segments)
 
-    def _whole(self) -> Iterator[StreamState]:
+    def _whole(self) -> Iterator[tuple[int, tuple[int, ...]]]:
+        """Return what has all its replicas, two at least, and on which nodes."""
+        yield from ((each.stream, each.replicas) for each in self._whole_streams())
+        state = self._watch.state()
+        there = {live.node.id for live in self._watch.living()}
+        for shard in state.shards.values() if state is not None else ():
+            nodes, known = shard.nodes, shard.stream in self._streams
+            if shard.settled and not known and len(nodes) > 2 and there >= {*nodes}:
+                yield shard.stream, nodes
+
+    def _whole_streams(self) -> Iterator[StreamState]:
         """Return the streams of which every replica runs, two at least."""
         state = self._watch.state()
         lives = {live.node.id: live for live in self._watch.living()}
@@ -88,7 +104,14 @@ def _storage(live: Live, stream: int) -> Any:
 
 
 def _sealed(live: Live, stream: int, newest: int) -> Iterator[tuple[int, int, int]]:
-    """Return the segments of a replica that are written no more, and their LLSNs."""
+    """Return segments that are written no more, and the LLSNs of a replica in them."""
+    if stream in live.node.shards:
+        log = live.node.shards._serving[stream].member.raft.core.log
+        if log.applied > log.base.index:
+            yield _ANY, log.base.index + 1, log.applied + 1
+        return
+    if stream not in live.node.replicas._hosted:
+        return
     storage = _storage(live, stream)
     committed = storage.state().committed
     for number, lane, begin, end, *_ in storage.view().segments():
@@ -97,6 +120,9 @@ def _sealed(live: Live, stream: int, newest: int) -> Iterator[tuple[int, int, in
 
 
 def _value(live: Live, stream: int, llsn: int) -> bytes:
+    if stream in live.node.shards:
+        (entry,) = live.node.shards._serving[stream].log.read(llsn, llsn + 1, 1)
+        return entry.data
     batches = _storage(live, stream).read(llsn, llsn + 1, _READ_BYTES)
     for batch in batches:
         for record in _native.Batch(batch.data).records(batch.llsn):

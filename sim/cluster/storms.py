@@ -116,11 +116,11 @@ STORMS: Mapping[str, Storm] = MappingProxyType(
     }
 )
 
-_NOT_OF_SHARDS = ("rot", "changes")
+_NOT_OF_SHARDS = ("changes",)
 SHARD_STORMS: Mapping[str, Storm] = MappingProxyType(
     {
         **{name: storm for name, storm in STORMS.items() if name not in _NOT_OF_SHARDS},
         _LOSSES.name: _LOSSES,
     }
 )
-"""Without damage in logs, which is not mended yet, and changes of streams."""
+"""Without changes of streams, of which a shard has one."""

@@ -20,6 +20,8 @@ def run(seed: int, storm: str) -> Outcome:
         pytest.param(3, "partitions", marks=pytest.mark.slow),
         pytest.param(4, "full", marks=pytest.mark.slow),
         pytest.param(5, "pauses", marks=pytest.mark.slow),
+        pytest.param(8001, "losses", marks=pytest.mark.slow),
+        pytest.param(107, "rot", marks=pytest.mark.slow),
     ],
 )
 def test_storms(seed: int, storm: str) -> None:

@@ -641,8 +641,10 @@ class ClusterNode:
         return self._faults.says() if self._faults is not None else None
 
     def _mend_group(self, streams: set[int]) -> bool:
-        self.shards.damaged(streams)
-        mends = self.member is not None and self.member.damaged(streams)
+        rest = streams - self.shards.damaged(streams)
+        if not rest:
+            return True
+        mends = self.member is not None and self.member.damaged(rest)
         if mends:
             self.changed()
         return mends

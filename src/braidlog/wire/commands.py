@@ -440,6 +440,8 @@ class ReportShards(_Command, frozen=True, array_like=True, tag=29):
     ROLE: ClassVar[Needed] = "peer"
     node: Number
     shards: tuple[ShardNews, ...]
+    damaged: tuple[tuple[Number, Number], ...] = ()
+    """(stream, member) of the node, of which entries cannot be read."""
 
 
 class PlaceShard(_Command, frozen=True, array_like=True, tag=30):

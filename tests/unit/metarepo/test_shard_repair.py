@@ -251,3 +251,30 @@ def test_retention_lets_go_of_what_the_leader_says() -> None:
     assert shard.do(commands.Retain(1, b"other", 90)) == Trimmed(20)
     assert shard.do(commands.Retain(1, b"", 0, 500, sizes)) == Trimmed(40)
     assert shard.do(commands.Retain(1, b"", 1000)) == Trimmed(101)
+
+
+def test_a_damaged_member_is_replaced_by_another_node_or_begins_anew() -> None:
+    shard = Shard(1, 2, 3)
+    said = ReportShards(3, (), ((1, 3), (1, 2), (9, 3)))
+    assert shard.do(said) == Done()
+    # Nobody speaks for members of other nodes.
+    assert shard.place.damaged == (3,)
+    made = shard.one()
+    assert made.drop == (3,)
+    assert made.add[0] in (4, 5)
+    shard.say()
+    assert shard.place.damaged == ()
+    alone = Shard(1, 2, 3, nodes=3)
+    alone.do(said)
+    made = alone.one()
+    assert (made.add, made.drop) == ((3,), (3,))
+    assert set(alone.place.kept) == {1, 2, 3, member_of(3, 1)}
+    alone.say()
+    assert set(alone.place.kept) == {1, 2, member_of(3, 1)}
+
+
+def test_the_only_member_is_kept_damaged_or_not() -> None:
+    shard = Shard(1)
+    shard.do(ReportShards(1, (), ((1, 1),)))
+    assert shard.decide(100) == []
+    assert "damaged" in shard.repair.lacking(1, shard.now)[1]

@@ -58,7 +58,7 @@ async def test_a_damaged_log_of_the_repository_is_replaced(
             async with asyncio.timeout(30):
                 while not server.node._scrub.counters.scrub_damages:  # noqa: ASYNC110
                     await asyncio.sleep(0.02)
-        assert "replaced by a snapshot" in caplog.text
+        assert "is damaged, and is replaced" in caplog.text
         assert await log.append(b"after") == 161
     # It would have been refused: entries that follow the snapshot are read.
     async with serving(settings), client(settings) as there:

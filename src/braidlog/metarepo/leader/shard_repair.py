@@ -2,11 +2,11 @@
 
 *Theory of operation.* A shard goes on by itself as long as a majority of it lives, so
 nothing here is urgent. A member whose node is dead is replaced only after `patience`: a
-node that restarts is back long before, with all it had. One whose node is drained, or
-whose directory was given up, is replaced at once. Whoever is to go stays until the new
-one has everything: the group changes both in one step. Where no other node can take the
-new member, nothing changes; a node that lost its directory gets its member anew when it
-is back.
+node that restarts is back long before, with all it had. One whose node is drained,
+whose directory was given up or whose log is damaged is replaced at once. Whoever is to
+go stays until the new one has everything: the group changes both in one step. Where no
+other node can take the new member, nothing changes; but a node that lost its directory,
+or has damage in the log, gets its member anew.
 
 A decision that cannot be carried out, because somebody who was to learn is dead or is
 drained by now, is replaced by another one.
@@ -132,6 +132,7 @@ class ShardRepair:
             member
             for member in shard.wanted
             if member in shard.lost
+            or (member in shard.damaged and len(shard.voters) > 1)
             or node_of(member) in leaving
             or node_of(member) not in state.nodes
         ]
@@ -157,11 +158,14 @@ class ShardRepair:
         count = len(shard.wanted)
         taken = nodes_of(each for each in shard.kept if each not in shard.lost)
         able = loads.lightest(node for node in takers if node not in taken)
+        # Nobody else may be there: then it begins anew where it is damaged.
+        whole = nodes_of({*shard.kept} - {*shard.lost, *shard.damaged})
+        able += [node for node in takers if node in taken and node not in whole]
         # Who is about to leave for one that cannot come may stay.
         stays = nodes_of(
             each
             for each in shard.voters
-            if each not in shard.wanted and each not in shard.lost
+            if each not in {*shard.wanted, *shard.lost, *shard.damaged}
         )
         lightest = [*(node for node in stays if node in takers), *able]
         add = tuple(lightest[: max(0, wanted - count + len(goes))])
@@ -231,6 +235,9 @@ class ShardRepair:
             nodes = ", ".join(str(node) for node in nodes_of(gone))
             what = f"{len(gone)} of {len(shard.voters)} members are down (node {nodes})"
             return what, short
+        if shard.damaged:
+            nodes = ", ".join(str(node) for node in nodes_of(shard.damaged))
+            return f"the log of its member on node {nodes} is damaged", False
         if not shard.settled:
             return "its members are being changed", False
         if len(shard.wanted) < replication:

@@ -48,6 +48,12 @@ def note(state: State, index: int, command: ReportShards) -> Done:
         if news.next - 1 > log.high_watermark:
             log.high_watermark = news.next - 1
             log.version += 1
+    for stream, member in command.damaged:
+        place = state.shards.get(stream)
+        mine = node_of(member) == command.node
+        if place is not None and mine and member in {*place.kept} - {*place.damaged}:
+            place.damaged = (*place.damaged, member)
+            state.revision = index
     return Done()
 
 
@@ -71,6 +77,7 @@ def _members(place: ShardPlace, news: ShardNews) -> bool:
         there = set(news.voters) == set(place.wanted) and not news.learners
         place.settled = news.plan == place.plan and there
         place.lost = tuple(each for each in place.lost if each in place.kept)
+        place.damaged = tuple(each for each in place.damaged if each in place.kept)
     elif not news.plan and not place.plan:
         place.settled = True
     return msgspec.structs.astuple(place) != before
@@ -144,7 +151,8 @@ def _plan(
     if not 1 <= count <= REPLICAS_MAX:
         msg = f"shard {shard.stream} would have {count} members"
         raise InvalidArgumentError(msg)
-    known = {node_of(each): each for each in shard.kept if each not in shard.lost}
+    useless = {*shard.lost, *shard.damaged}
+    known = {node_of(each): each for each in shard.kept if each not in useless}
     votes = {node_of(each): each for each in shard.voters if each in known.values()}
     for node in add:
         require_node(state, node)

@@ -121,6 +121,8 @@ class ShardPlace(msgspec.Struct, array_like=True):
     """Whether a leader has said that the group is as it should be."""
     lost: tuple[int, ...] = ()
     """Members whose directory was given up."""
+    damaged: tuple[int, ...] = ()
+    """Members of whose log something cannot be read."""
 
     def __post_init__(self) -> None:
         """Begin with the founders."""

@@ -154,6 +154,7 @@ def _shard(shard: ShardPlace, log: LogState, standing: Standing) -> StreamInfo:
         learners=tuple(learners),
         committed=log.high_watermark + 1,
         in_sync=standing.in_sync,
+        damaged=nodes_of(shard.damaged),
         lacking_ms=standing.lacking_ms,
         lacking_why=standing.lacking_why,
         move=_moves(shard),

@@ -140,8 +140,7 @@ class Scrub:
             )
         elif mends:
             _log.error(
-                "the log of the metadata repository on this node is damaged, and is "
-                "replaced by a snapshot: %s",
+                "the log of a Raft group on this node is damaged, and is replaced: %s",
                 damage.message,
             )
         elif others:

@@ -64,6 +64,15 @@ def create(store: NodeStore, place: Place, member: int) -> None:
     GroupLog.create(store, group, base, prefix)
 
 
+def delete(store: NodeStore, stream: int, member: int) -> None:
+    """Delete the log of a member that cannot be read; durable on return."""
+    number, prefix = shard_name(stream, generation_of(member))
+    name = f"{prefix}{number}"
+    for each in (f"{name}.mark", name, f"{name}.hard"):
+        if store.options(each) is not None:
+            store.delete(each)
+
+
 class ShardHost:
     """Drives a `ShardMember`: writes what it writes, answers what it answers."""
 
@@ -113,6 +122,10 @@ class ShardHost:
         self.noting = False
         self.asked = False
         """Whether somebody has asked where the log ends."""
+        self.damaged = False
+        """Whether something of its log cannot be read."""
+        self.broken = False
+        """Whether it takes no part any more because of that, as if it had crashed."""
         self._calm = 0
         self.quiet = False
         """Whether nobody says anything until something happens."""
@@ -188,6 +201,12 @@ class ShardHost:
         self.answer([(each, error) for each in self.member.abandon()])
         self._saved.delete()
         self.log.delete()
+
+    def give_up(self, readers: Readers, error: LogError) -> None:
+        """Take no part any more: what has to be read cannot be."""
+        self.damaged = self.broken = True
+        readers.drop(self.readers, error)
+        self.answer([(each, error) for each in self.member.abandon()])
 
     def save(self) -> None:
         """Store a checkpoint, if one is due."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from braidlog.errors import TrimmedError
+from braidlog.errors import CorruptionError, TrimmedError
 from braidlog.node.repository.raft_log import GroupLog
 from braidlog.raft import EntryKind
 from braidlog.shard.entries import HEAD_BYTES, place_of
@@ -37,6 +37,8 @@ class ShardReplica:
     def __init__(self, stream: int, member: ShardMember, log: GroupLog) -> None:
         """Read what a member has applied."""
         self.core = _Core()
+        self.damaged = False
+        """Whether something could not be read."""
         self._stream = stream
         self._member = member
         self._log = log
@@ -67,7 +69,11 @@ class ShardReplica:
             raise TrimmedError(msg, first=state.first)
         if begin >= end:
             return self._answer((), (), begin) if expired else None
-        llsns, batches = self._batches(begin, max(message.bytes_max, 1))
+        try:
+            llsns, batches = self._batches(begin, max(message.bytes_max, 1))
+        except CorruptionError:
+            self.damaged = True
+            raise
         return self._answer(llsns, batches, begin)
 
     def _batches(

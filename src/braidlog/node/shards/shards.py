@@ -12,6 +12,7 @@ Inputs are handed on at once; `flush` gathers what follows at the end of a turn.
 the node has given its number and no longer has its log, or says that the group has it
 no more; and made only of such metadata, so a member that was dropped is not made again.
 """
+# One file: every input of a node that is about a shard, and what follows from it.
 
 from __future__ import annotations
 
@@ -23,6 +24,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from braidlog.errors import (
+    CorruptionError,
     LogError,
     NotReadyError,
     UnavailableError,
@@ -39,6 +41,7 @@ from braidlog.node.shards.shard_host import (
     ShardHost,
     create,
     decode_quiet,
+    delete,
 )
 from braidlog.node.shards.waiting import Waiting
 from braidlog.raft import codec
@@ -109,8 +112,17 @@ class Shards:
         """By stream: what clients are served by."""
         self._dirty: dict[tuple[int, int], None] = {}  # dicts, for their order
         self._note_at = 0.0
+        self._unreadable: dict[tuple[int, int], None] = {}
+        """Members whose log cannot be read at all; they take no part."""
+        self._told: frozenset[tuple[int, int]] = frozenset()
+        """Damaged members of which the repository was told."""
         for stream, generation in store.shard_members():
-            self._host(stream, member_of(node, generation))
+            member = member_of(node, generation)
+            try:
+                self._host(stream, member)
+            except CorruptionError as error:
+                self._unreadable[stream, member] = None
+                self._complain(stream, error)
 
     def _host(self, stream: int, member: int) -> ShardHost:
         key = stream, member
@@ -135,6 +147,7 @@ class Shards:
         if not here:
             self._serving.pop(stream, None)
             return
+        here = [host for host in here if not host.broken] or here
         part = [host for host in here if host.takes_part]
         newest = max(part or here, key=lambda host: host.member.raft.core.id)
         self._serving[stream] = newest
@@ -154,7 +167,7 @@ class Shards:
     @property
     def busy(self) -> bool:
         """Whether time counts for some of them."""
-        return any(not host.quiet for host in self._hosts.values())
+        return any(not h.quiet for h in self._hosts.values() if not h.broken)
 
     @property
     def waits(self) -> bool:
@@ -162,6 +175,7 @@ class Shards:
         return bool(self._dirty) or any(
             host.writes.stored or host.writes.lacks_room
             for host in self._hosts.values()
+            if not host.broken
         )
 
     # --- what the metadata repository says
@@ -186,11 +200,17 @@ class Shards:
                     self._touch(host)
             elif fresh and (stream < given if place is None else place.settled):
                 self._drop(host)
+        for key in list(self._unreadable) if fresh else ():
+            place = found.get(key[0])
+            gone = key[0] < given if place is None else place.settled
+            if gone and (place is None or key[1] not in place.kept):
+                self._forget(*key)
 
     def _make(self, found: dict[int, Place]) -> None:
         for stream, place in found.items():
             for member in place.due(self._node):
-                if (stream, member) in self._hosts:
+                key = stream, member
+                if key in self._hosts or key in self._unreadable:
                     continue
                 try:
                     create(self._store, place, member)
@@ -213,6 +233,28 @@ class Shards:
         self._serve(stream)
         if host.place is not None:
             self._tell(host.place, "shard_dropped", "no member any more")
+
+    def _forget(self, stream: int, member: int) -> None:
+        try:
+            delete(self._store, stream, member)
+        except UnavailableError as error:
+            _log.warning("shard %d cannot be deleted yet: %s", stream, error)
+            return
+        del self._unreadable[stream, member]
+
+    def _complain(self, stream: int, error: LogError) -> None:
+        _log.error(
+            "the log of shard %d cannot be read on this node, and is replaced: %s",
+            stream,
+            error.message,
+            extra={"stream": stream},
+        )
+
+    def _break(self, host: ShardHost, error: CorruptionError) -> None:
+        """Go on without a member that has to read what cannot be read."""
+        self._complain(host.stream, error)
+        host.give_up(self._readers, self._not_here(host.stream))
+        self._serve(host.stream)
 
     def _tell(self, place: Place, name: str, what: str) -> None:
         text = f"this node is {what} of shard {place.stream} of {place.name}"
@@ -249,7 +291,7 @@ class Shards:
                 requests waiting as it may have.
         """
         if isinstance(message, Read):
-            host = self._serving[message.stream]
+            host = self._awake(message.stream)
             self._readers.read(host.readers, request, message, self._clock())
             return
         host = self._awake(message.stream)
@@ -281,7 +323,7 @@ class Shards:
 
     def _awake(self, stream: int) -> ShardHost:
         host = self._serving.get(stream)
-        if host is None:
+        if host is None or host.broken:
             raise self._not_here(stream)
         host.wake()
         self._touch(host)
@@ -305,10 +347,14 @@ class Shards:
                 host.rests_with(*stands)
             return
         host = self._hosts.get((stream, codec.receiver_of(data)))
-        if host is None:
+        if host is None or host.broken:
             return  # It was deleted, or this node has not heard of it yet.
         host.wake()
-        host.member.step(data)
+        try:
+            host.member.step(data)
+        except CorruptionError as error:
+            self._break(host, error)
+            return
         self._touch(host)
 
     def lost(self, node: int) -> None:
@@ -325,6 +371,8 @@ class Shards:
     def tick(self, now: float) -> None:
         """Let time pass."""
         for host in self._hosts.values():
+            if host.broken:
+                continue
             if host.tick(now):
                 for peer in host.member.raft.core.log.peers:
                     self._send(host.stream, peer, host.silence(peer))
@@ -339,19 +387,22 @@ class Shards:
     def synced(self, durable: int) -> None:
         """Note what is durable."""
         for host in self._hosts.values():
+            if host.broken:
+                continue
             if host.writes.stored and (number := host.writes.durable(durable)):
                 host.member.durable(number)
                 self._touch(host)
 
-    def damaged(self, streams: set[int]) -> None:
-        """Say of which shards the log has damage, numbered as in the store."""
+    def damaged(self, streams: set[int]) -> set[int]:
+        """Note damage in logs, numbered as in the store; return which are of shards."""
+        found: set[int] = set()
         for host in self._hosts.values():
-            if host.log.stored_as in streams:
-                _log.error(
-                    "entries of shard %d cannot be read on this node",
-                    host.stream,
-                    extra={"stream": host.stream},
-                )
+            number = host.log.stored_as
+            if number in streams:
+                found.add(number)
+                host.damaged = True
+                self._touch(host)
+        return found
 
     # --- effects
 
@@ -360,8 +411,12 @@ class Shards:
         dirty, self._dirty = self._dirty, {}
         for key in dirty:
             host = self._hosts.get(key)
-            if host is not None:
+            if host is None or host.broken:
+                continue
+            try:
                 self._carry_out(host, now)
+            except CorruptionError as error:
+                self._break(host, error)
         return bool(dirty)
 
     def _carry_out(self, host: ShardHost, now: float) -> None:
@@ -392,6 +447,10 @@ class Shards:
         host.asked = False
         if not host.writes.lacks_room:
             host.save()
+        host.damaged = host.damaged or host.replica.damaged
+        if host.damaged and member.leads:
+            # Whoever follows may need what cannot be read.
+            self._hand_over(host)
         if host.takes_part != part:
             self._serve(stream)
 
@@ -399,7 +458,9 @@ class Shards:
         message, node = Consensus(SHARD_GROUPS + stream), node_of(peer)
         if node != self._node:
             self._peers.send(node, message, (data,))
-        elif (host := self._hosts.get((stream, peer))) is not None:
+            return
+        host = self._hosts.get((stream, peer))
+        if host is not None and not host.broken:
             # A member that takes the place of an earlier one on the same node.
             host.wake()
             host.member.step(data)
@@ -422,25 +483,30 @@ class Shards:
         """Tell the repository where the shards end that this node leads."""
         news: list[tuple[ShardHost, Standing]] = []
         for host in self._hosts.values():
-            if not host.member.leads or host.noting:
+            if not host.member.leads or host.noting or host.broken:
                 continue
             standing = host.member.standing()
             if standing != host.noted:
                 news.append((host, standing))
                 host.noting = True
-        if not news:
+        damaged = frozenset(self._unreadable) | {
+            key for key, host in self._hosts.items() if host.damaged
+        }
+        if not news and damaged <= self._told:
             return
         shards = tuple(
             commands.ShardNews(host.stream, *msgspec.structs.astuple(each))
             for host, each in news
         )
-        command = commands.ReportShards(self._node, shards)
+        command = commands.ReportShards(self._node, shards, tuple(sorted(damaged)))
 
         def answered(answer: Message | LogError, _: memoryview) -> None:
             for host, each in news:
                 host.noting = False
                 if not isinstance(answer, LogError):
                     host.noted = each
+            if not isinstance(answer, LogError):
+                self._told = damaged
 
         self._execute(b"", commands.encode(command), answered)
 
