@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
+import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
@@ -226,3 +228,36 @@ def test_timestamps_rise_whoever_leads(cluster: LocalCluster, client: Client) ->
             each.result()
     given.sort(key=lambda each: each.start)
     assert all(one.stop <= two.start for one, two in pairwise(given))
+
+
+def _members(cluster: LocalCluster, log: str) -> list[tuple[str, str]]:
+    """Return role and state of the members of a shard, as their nodes say."""
+    found = []
+    for node in cluster.nodes:
+        with urllib.request.urlopen(f"{cluster.http(node)}/status", timeout=10) as got:
+            status = json.load(got)
+        found += [
+            (each["role"], each["state"])
+            for each in status["replicas"]
+            if each["log"] == log
+        ]
+    return sorted(found)
+
+
+def test_a_shard_in_which_nothing_happens_goes_quiet_and_wakes(
+    cluster: LocalCluster, client: Client
+) -> None:
+    log = _shard(client, "idle")
+    log.append(b"1")
+    asleep = [("follower", "quiet"), ("follower", "quiet"), ("leader", "quiet")]
+    deadline = time.monotonic() + 30
+    while (found := _members(cluster, "idle")) != asleep:
+        assert time.monotonic() < deadline, found
+        time.sleep(0.2)
+    assert log.append(b"2") == 2
+    # Its leader is missed although nobody has said anything for long.
+    while _members(cluster, "idle") != asleep:
+        assert time.monotonic() < deadline + 30
+        time.sleep(0.2)
+    cluster.kill(_leader(client, "idle"))
+    assert log.append(b"3") == 3

@@ -387,6 +387,7 @@ class ClusterNode:
             route=self._route,
             peers=self.peers,
             replicas=self.replicas,
+            shards=self.shards,
             requests=self.requests,
             scrub=self._scrub,
             sessions=self.sessions,

@@ -13,6 +13,7 @@ from braidlog.node.replication.replicas import Replicas
 from braidlog.node.replication.scrub import Scrub
 from braidlog.node.repository.route import RepositoryRoute
 from braidlog.node.requests.requests import Requests
+from braidlog.node.shards.shards import Shards
 from braidlog.node.tables.tables import Tables
 from braidlog.serving.sessions import Sessions
 from braidlog.store.node_store import NodeStore
@@ -31,6 +32,7 @@ class Observer:
         route: RepositoryRoute,
         peers: Peers,
         replicas: Replicas,
+        shards: Shards,
         requests: Requests,
         scrub: Scrub,
         sessions: Sessions,
@@ -45,6 +47,7 @@ class Observer:
         self._route = route
         self._peers = peers
         self._replicas = replicas
+        self._shards = shards
         self._requests = requests
         self._scrub = scrub
         self._sessions = sessions
@@ -85,7 +88,7 @@ class Observer:
             }
             | ({"table_reads": self._tables.waiting} if self._tables else {}),
             peers=tuple(self._peers.links()),
-            replicas=tuple(self._replicas.status()),
+            replicas=(*self._replicas.status(), *self._shards.status()),
             tables=self._tables.status() if self._tables is not None else (),
             group=member.status() if member is not None else None,
             counters={

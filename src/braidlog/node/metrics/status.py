@@ -20,8 +20,9 @@ class ReplicaStatus:
     log: str
     state: str
     role: str
-    """primary, backup or learner."""
+    """primary, backup or learner; of a shard leader, follower or learner."""
     epoch: int
+    """Of a member of a shard: its term."""
     low: int
     committed: int
     end: int

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from braidlog.errors import LogError
+from braidlog.node.metrics.status import ReplicaStatus
 from braidlog.node.replication.reader import Readers, StreamReaders
 from braidlog.node.repository.group_writes import GroupWrites
 from braidlog.node.repository.raft_log import GroupLog
@@ -119,6 +120,8 @@ class ShardHost:
         self.readers = StreamReaders(self.replica, touch)
         self.noted: Standing | None = None
         """What the repository was told last."""
+        self.is_noted = False
+        """Whether that was all there is to tell, when it was looked at last."""
         self.noting = False
         self.asked = False
         """Whether somebody has asked where the log ends."""
@@ -156,6 +159,10 @@ class ShardHost:
         """Let time count again."""
         self.quiet, self._calm = False, 0
 
+    def heard(self) -> None:
+        """Let time count: another member speaks, perhaps only to be heard."""
+        self.quiet = False
+
     def rests_with(self, term: int, commit: int) -> None:
         """Rest, if this member has all that its leader has."""
         core = self.member.raft.core
@@ -173,6 +180,30 @@ class ShardHost:
         """Whether the group has this member, as far as it knows."""
         core = self.member.raft.core
         return core.id in core.membership.members
+
+    def status(self) -> ReplicaStatus:
+        """Return the member as it is now."""
+        core, state = self.member.raft.core, self.member.state
+        if core.id not in core.membership.electors:
+            role = "learner"
+        else:
+            role = "leader" if self.member.leads else "follower"
+        standing = "quiet" if self.quiet else "running"
+        if self.damaged:
+            standing = "failed" if self.broken else "damaged"
+        return ReplicaStatus(
+            stream=self.stream,
+            log=self.place.name if self.place is not None else "",
+            state=standing,
+            role=role,
+            epoch=core.term,
+            low=state.first,
+            committed=state.next,
+            end=state.next,
+            version=core.log.commit,
+            high_watermark=state.next - 1,
+            waiting=self.member.waiting,
+        )
 
     # --- effects
 

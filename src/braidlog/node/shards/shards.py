@@ -31,6 +31,7 @@ from braidlog.errors import (
 )
 from braidlog.metarepo.events import Event
 from braidlog.node.metrics.event_log import tell
+from braidlog.node.metrics.status import ReplicaStatus
 from braidlog.node.peers.links import Peers
 from braidlog.node.replication.reader import Readers
 from braidlog.node.requests.forwarding import Answer as PeerAnswer
@@ -349,7 +350,7 @@ class Shards:
         host = self._hosts.get((stream, codec.receiver_of(data)))
         if host is None or host.broken:
             return  # It was deleted, or this node has not heard of it yet.
-        host.wake()
+        host.heard()
         try:
             host.member.step(data)
         except CorruptionError as error:
@@ -485,8 +486,11 @@ class Shards:
         for host in self._hosts.values():
             if not host.member.leads or host.noting or host.broken:
                 continue
+            if host.quiet and host.is_noted:
+                continue
             standing = host.member.standing()
-            if standing != host.noted:
+            host.is_noted = standing == host.noted
+            if not host.is_noted:
                 news.append((host, standing))
                 host.noting = True
         damaged = frozenset(self._unreadable) | {
@@ -518,7 +522,7 @@ class Shards:
             if (shard := host.retained) is not None:
                 yield shard
 
-    def status(self) -> Iterator[ShardHost]:
-        """Return all, in the order of their numbers."""
+    def status(self) -> Iterator[ReplicaStatus]:
+        """Return the members as they are now, in the order of their shards."""
         for _, host in sorted(self._hosts.items()):
-            yield host
+            yield host.status()
