@@ -6,12 +6,13 @@ was truncated says so, and is never just empty.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from braidlog.errors import CorruptionError, TrimmedError
+from braidlog.errors import CorruptionError, NotReadyError, TrimmedError
 from braidlog.node.repository.raft_log import GroupLog
-from braidlog.raft import EntryKind
+from braidlog.raft import Entry, EntryKind
 from braidlog.shard.entries import HEAD_BYTES, place_of
 from braidlog.shard.member import ShardMember
 from braidlog.wire.messages import Read, Records, Run
@@ -60,7 +61,8 @@ class ShardReplica:
 
         Raises:
             TrimmedError: the position was truncated.
-            CorruptionError: the first entry is damaged.
+            NotReadyError: the first record is damaged here; others have it.
+            CorruptionError: it is damaged, and there is no other member.
         """
         state = self._member.state
         begin, end = max(message.begin, 1), state.next
@@ -71,9 +73,12 @@ class ShardReplica:
             return self._answer((), (), begin) if expired else None
         try:
             llsns, batches = self._batches(begin, max(message.bytes_max, 1))
-        except CorruptionError:
-            self.damaged = True
-            raise
+        except CorruptionError as error:
+            if len(self._member.raft.core.membership.voters) == 1:
+                raise
+            # Others have what cannot be read here.
+            msg = f"records of shard {self._stream} are damaged on this node: {error}"
+            raise NotReadyError(msg) from error
         return self._answer(llsns, batches, begin)
 
     def _batches(
@@ -84,15 +89,26 @@ class ShardReplica:
         llsns: list[int] = []
         batches: list[bytes] = []
         size = 0
+        damage: CorruptionError | None = None
         while index <= log.applied:
             wanted = max(1, min(bytes_max - size, _SCAN_BYTES))
-            for entry in self._log.read(index, log.applied + 1, wanted):
+            try:
+                entries = self._stored(index, log.applied + 1, wanted)
+            except CorruptionError as error:
+                if batches:
+                    break  # Whoever asks for the next one is told.
+                # It may be one before what is asked for.
+                index, damage = index + 1, error
+                continue
+            for entry in entries:
                 index = entry.index + 1
                 if entry.kind is not EntryKind.DATA:
                     continue
                 place = place_of(entry.data)
                 if place is None or sum(place) <= begin:
                     continue
+                if damage is not None and not batches and place[0] > begin:
+                    raise damage
                 length = len(entry.data) - HEAD_BYTES
                 if batches and size + length > bytes_max:
                     return tuple(llsns), tuple(batches)
@@ -101,7 +117,24 @@ class ShardReplica:
                 size += length
             if size >= bytes_max:
                 break
+        if damage is not None and not batches:
+            raise damage
         return tuple(llsns), tuple(batches)
+
+    def _stored(self, index: int, end: int, bytes_max: int) -> Sequence[Entry]:
+        """Return entries from an index on, no further than to a damaged one.
+
+        Raises:
+            CorruptionError: the first one is damaged.
+        """
+        while True:
+            try:
+                return self._log.read(index, end, bytes_max)
+            except CorruptionError:
+                self.damaged = True
+                if bytes_max == 1:
+                    raise
+                bytes_max = max(1, bytes_max // 8)
 
     def _index_of(self, position: int) -> int:
         """Return the index of an entry that is not behind a position, but near it."""
@@ -121,7 +154,12 @@ class ShardReplica:
     def _append_from(self, index: int, end: int) -> tuple[int, int] | None:
         """Return index and position of the first append of ``index .. end``."""
         while index < end:
-            for entry in self._log.read(index, end, 1):
+            try:
+                entries = self._stored(index, end, 1)
+            except CorruptionError:
+                index += 1  # What is asked for may lie behind it.
+                continue
+            for entry in entries:
                 if entry.kind is EntryKind.DATA:
                     place = place_of(entry.data)
                     if place is not None:

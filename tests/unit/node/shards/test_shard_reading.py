@@ -10,7 +10,7 @@ from typing import cast
 import pytest
 
 from braidlog import _native
-from braidlog.errors import TrimmedError
+from braidlog.errors import CorruptionError, NotReadyError, TrimmedError
 from braidlog.node.repository.raft_log import GroupLog
 from braidlog.node.shards.shard_reading import ShardReplica
 from braidlog.raft import Entry, EntryKind
@@ -29,6 +29,7 @@ class Entries:
         self.at: dict[int, int] = {}
         """Index of the entry of each position."""
         self.reads = 0
+        self.damaged: set[int] = set()
         self.next = 1
         for index in range(base + 1, base + count + 1):
             kind = chance.random()
@@ -52,6 +53,8 @@ class Entries:
         found: list[Entry] = []
         size = 0
         for index in range(begin, end):
+            if index in self.damaged:
+                raise CorruptionError("damaged")
             entry = self.entries[index]
             if found and size + entry.size > bytes_max:
                 break
@@ -60,12 +63,15 @@ class Entries:
         return found
 
 
-def replica(log: Entries, base: int, noted: Sequence[int]) -> ShardReplica:
+def replica(
+    log: Entries, base: int, noted: Sequence[int], voters: int = 3
+) -> ShardReplica:
     places = Places()
     for position in noted:
         places.note(position, log.at[position])
     core = SimpleNamespace(
-        log=SimpleNamespace(base=SimpleNamespace(index=base), applied=max(log.entries))
+        log=SimpleNamespace(base=SimpleNamespace(index=base), applied=max(log.entries)),
+        membership=SimpleNamespace(voters=tuple(range(1, voters + 1))),
     )
     member = SimpleNamespace(
         places=places,
@@ -117,3 +123,22 @@ def test_pairs_are_bounded_and_stay_right() -> None:
         low, high = places.around(2 * index)
         assert low <= index
         assert index < high or not high
+
+
+def test_what_is_not_damaged_is_read() -> None:
+    log = Entries(11, 500, 0)
+    log.damaged = {index for index in log.entries if index % 7 == 3}
+    shard, alone = replica(log, 0, []), replica(log, 0, [], voters=1)
+    for position, index in log.at.items():
+        read = Read(1, position, True, 1 << 20, 0)
+        if index in log.damaged:
+            with pytest.raises(NotReadyError, match="damaged on this node"):
+                shard.read(read, expired=True)
+            with pytest.raises(CorruptionError):
+                alone.read(read, expired=True)
+            continue
+        found = shard.read(read, expired=True)
+        assert found is not None
+        first, batch = found[0].llsns[0], found[1][0]
+        assert position in [r.position for r in _native.Batch(batch).records(first)]
+    assert shard.damaged
