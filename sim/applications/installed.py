@@ -27,7 +27,7 @@ from braidlog.app.host import cluster_host
 from braidlog.app.log import clustered
 from braidlog.app.serve import process
 from braidlog.app.snapshots import files
-from braidlog.app.state import sqlite
+from braidlog.app.state import sqlite_partition
 from braidlog.client.background import BackgroundLoop
 from braidlog.errors import ClosedError
 from braidlog.store.threads import start_thread
@@ -224,7 +224,7 @@ def install(
         (clustered, "BackgroundLoop", lambda: _Background(threads)),
         (caller, "BackgroundLoop", lambda: _Background(threads)),
         (files, "_native", SimpleNamespace(Listing=_Listing)),
-        (sqlite, "_CHECKPOINT_PAGES", _CHECKPOINT_PAGES),
+        (sqlite_partition, "_CHECKPOINT_PAGES", _CHECKPOINT_PAGES),
         (executor, "_UNSETTLED_MAX", _UNSETTLED_MAX),
         (executor, "_COPIES_MAX", copies_max),
     ]

@@ -227,7 +227,7 @@ class Bank:
 
     def _found(self, host: int) -> Iterator[SnapshotStart]:
         directory = self.hosts.state(host) / "snapshots"
-        return iter(SnapshotStarts(directory, app.partitions).found())
+        return iter(SnapshotStarts(directory).found())
 
     def _replayed(self, start: SnapshotStart | None) -> tuple[bytes, ...]:
         """Return the hashes that follow from a snapshot, or from nothing."""

@@ -7,11 +7,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import braidlog
-from braidlog.app.execution.entries import Command, Host, Outcomes, unpack
+from braidlog.app.execution.entries import (
+    Command,
+    Create,
+    Host,
+    Outcomes,
+    Resize,
+    unpack,
+)
 from unit.app.banking import make_bank
 
 # Every retry of a run finds its first result.
-app = make_bank(results_kept=100_000)
+app = make_bank(results_kept=100_000, row_keys={"account": "id"})
 REFUSED = -1
 
 
@@ -23,6 +30,11 @@ class Ledger:
     answers: dict[str, int] = field(default_factory=dict)
     """What each call gave when it came first."""
     repeated: int = 0
+    routing: int = 0
+    """Position of the last entry that changed the number of partitions."""
+    partitions: int = 0
+    moved: int = 0
+    """Commands that were routed before it and came behind it."""
     hosts: list[tuple[int, int]] = field(default_factory=list)
     """Position and epoch of each entry of an active host."""
     outcomes: list[tuple[int, int]] = field(default_factory=list)
@@ -34,6 +46,13 @@ class Ledger:
             self.hosts.append((position, entry.epoch))
         elif isinstance(entry, Outcomes):
             self.outcomes.append((position, entry.epoch))
+        elif isinstance(entry, Create) and position == 1:
+            self.partitions = entry.partitions
+        elif isinstance(entry, Resize):
+            if entry.base == self.routing:
+                self.routing, self.partitions = position, entry.partitions
+        elif isinstance(entry, Command) and entry.routing != self.routing:
+            self.moved += 1
         elif isinstance(entry, Command):
             call = entry.call.hex()
             if call in self.answers:

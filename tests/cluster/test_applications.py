@@ -15,6 +15,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,7 @@ from braidlog.app.serve.process import HostServer, ServeSettings
 from braidlog.cli import main
 from braidlog.errors import LockedError, NotReadyError, TrimmedError
 from braidlog.testing.cluster import LocalCluster
+from braidlog.wire.messages import AppStatus
 from cluster.bank import SMALL, Bank
 from cluster.banks import ledger
 from cluster.hosts import Hosts, free_ports
@@ -125,6 +127,56 @@ def test_a_standby_takes_over_when_the_active_host_is_killed(
     finally:
         hosts.close()
     assert [epoch for _, epoch in ledger(cluster.seeds, "killed").hosts] == [1, 2]
+
+
+def test_partitions_change_while_a_host_is_killed(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    """Callers only see that a host is gone; what it had to do is done at its start."""
+    hosts = Hosts(cluster.seeds, tmp_path)
+    done = threading.Event()
+    counts = [0, 0, 0, 0]
+
+    def calling(account: int) -> None:
+        with connect(hosts.addresses, application="bank") as caller:
+            while not done.is_set() or counts[account] < 100:
+                counts[account] += 1
+                assert caller.call("deposit", account, 1) == counts[account]
+
+    def look(host: int) -> AppStatus:
+        with connect(hosts.address(host), application="bank") as caller:
+            return caller.status(hashes=True)
+
+    try:
+        for host in hosts.numbers:
+            hosts.start(host, "--log", "sizes", *(("--standby",) if host else ()))
+            hosts.wait_ready(host)
+        with ThreadPoolExecutor(len(counts)) as pool:
+            callers = [pool.submit(calling, account) for account in range(len(counts))]
+            try:
+                with connect(hosts.address(1), application="bank") as caller:
+                    assert caller.resize(5).partitions == 5
+                    hosts.kill(0)
+                    assert caller.resize(2).partitions == 2
+                    hosts.start(0, "--log", "sizes")
+                    assert caller.resize(7).partitions == 7
+                    hosts.wait_ready(0)
+            finally:
+                done.set()
+            for each in callers:
+                each.result()
+        for host in hosts.numbers:
+            with connect(hosts.address(host), application="bank") as caller:
+                found = [caller.call("balance", n) for n in range(len(counts))]
+                assert found == counts
+        read = ledger(cluster.seeds, "sizes")
+        assert read.partitions == 7
+        assert [read.balances[n] for n in range(len(counts))] == counts
+        one, two = look(0), look(1)
+        assert (one.partitions, one.hashes) == (7, two.hashes)
+        assert one.mismatches == two.mismatches == 0
+    finally:
+        hosts.close()
 
 
 def test_a_call_that_is_repeated_elsewhere_is_executed_once(

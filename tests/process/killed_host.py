@@ -5,7 +5,8 @@ what it was answered. After each kill the parent opens the directory: every ackn
 call was applied once with the answer that was heard, calls of which nothing was heard
 at most once, a repeat of any of them gives the first answer, and money is conserved.
 Snapshots are taken all the time, and the log is trimmed to them. At the end the state
-is thrown away and made again, from a snapshot and the log: the same hashes.
+is thrown away and made again, from a snapshot and the log: the same hashes. With
+``--resizing`` the number of partitions changes all the time.
 
     python -m tests.process.killed_host --kills 100
 """
@@ -51,10 +52,12 @@ REFUSED = -1
 
 def bank_of(*, keyed: bool) -> Application:
     """Return the bank, with its accounts in a keyed table or in one of SQL."""
-    return make_bank(schema=KEYED) if keyed else make_bank()
+    if keyed:
+        return make_bank(schema=KEYED, row_keys={"account": "key"})
+    return make_bank(row_keys={"account": "id"})
 
 
-def child(data: Path, writer: int, seed: int, *, keyed: bool) -> None:
+def child(data: Path, writer: int, seed: int, *, keyed: bool, resizing: bool) -> None:
     """Open the bank and transfer until killed."""
     lock = threading.Lock()
 
@@ -78,8 +81,15 @@ def child(data: Path, writer: int, seed: int, *, keyed: bool) -> None:
                 heard = transfer(host, call, source, target, amount)
                 say(ANSWERED, call, source, target, amount, heard)
 
+        def resize() -> None:
+            numbers = random.Random(seed)
+            while True:
+                host.resize(numbers.randint(1, 6))
+
         for number in range(THREADS):
             threading.Thread(target=work, args=(number,), daemon=True).start()
+        if resizing:
+            threading.Thread(target=resize, daemon=True).start()
         threading.Event().wait()
 
 
@@ -99,6 +109,8 @@ class Tally:
     kills: int = 0
     acknowledged: int = 0
     unknown: int = 0
+    partitions: set[int] = field(default_factory=set)
+    """How many there were after a kill."""
 
 
 @dataclass
@@ -108,6 +120,7 @@ class Killed:
     data: Path
     seed: int
     keyed: bool = False
+    resizing: bool = False
     tally: Tally = field(default_factory=Tally)
 
     def open(self) -> Host:
@@ -132,6 +145,7 @@ class Killed:
         command = [sys.executable, __file__, "--child", str(writer), "--data"]
         numbers = ["--seed", str(self.seed + turn)]
         numbers += ["--keyed"] if self.keyed else []
+        numbers += ["--resizing"] if self.resizing else []
         path = [str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])]
         process = subprocess.Popen(
             [*command, str(self.data), *numbers],
@@ -165,6 +179,7 @@ class Killed:
         self.tally.acknowledged += len(answered)
         with self.open() as host:
             assert host.call("total") == ACCOUNTS * FIRST, "money came or went"
+            self.tally.partitions.add(host.partitions)
             before = host.hashes()[1]
             for name, (_, call, source, target, amount, heard) in answered.items():
                 again = transfer(host, CallId(name), source, target, amount)
@@ -187,14 +202,22 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000)
     parser.add_argument("--data", type=Path)
     parser.add_argument("--keyed", action="store_true")
+    parser.add_argument("--resizing", action="store_true")
     parser.add_argument("--child", type=int, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.child is not None:
-        child(given.data, given.child, given.seed, keyed=given.keyed)
+        child(
+            given.data,
+            given.child,
+            given.seed,
+            keyed=given.keyed,
+            resizing=given.resizing,
+        )
         return
     print(f"seed {given.seed}")  # noqa: T201, RUF100
     data = given.data or Path(tempfile.mkdtemp(prefix="braidlog-host-")) / "data"
-    print(Killed(data, given.seed, given.keyed).run(given.kills))  # noqa: T201, RUF100
+    killed = Killed(data, given.seed, given.keyed, given.resizing)
+    print(killed.run(given.kills))  # noqa: T201, RUF100
 
 
 if __name__ == "__main__":

@@ -28,13 +28,16 @@ class Application(ApplicationDefinition):
     A call is durable when it is in the log. The database can always be rebuilt: from
     the log, or from a snapshot and the log after it.
 
-    ``partitions`` (1 to 4096) cannot change later. Each partition has its own database,
-    and its calls are executed one after the other, in the order of the log. ``schema``
-    is SQL: one text, or a list of steps. A later version may append steps, which every
-    partition executes at the same position of the log. ``results_kept`` is the number
-    of calls that a partition remembers: a retry of one of these gets the first answer.
-    ``packages`` names installed packages on whose versions procedures depend; these
-    versions are compared as the version of Python is.
+    ``partitions`` (1 to 4096) is the number that a new log begins with; `Host.resize`
+    changes it. Each partition has its own database, and its calls are executed one
+    after the other, in the order of the log. ``row_keys`` names for each table the
+    column with the partition key of its rows, or None if every partition has the same
+    rows; only another number of partitions needs it. ``schema`` is SQL: one text, or a
+    list of steps. A later version may append steps, which every partition executes at
+    the same position of the log. ``results_kept`` is the number of calls that a
+    partition remembers: a retry of one of these gets the first answer. ``packages``
+    names installed packages on whose versions procedures depend; these versions are
+    compared as the version of Python is.
     """
 
     def open(self, path: str | Path, **options: Any) -> Host:

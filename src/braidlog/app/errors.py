@@ -15,6 +15,7 @@ DivergedError              this host computed something else than the log says
 SnapshotFailedError        fix the disk; the log is kept, and it is tried again
 SnapshotDamagedError       a snapshot is not what was written: look at ``path``
 StepBudgetError            a procedure did more than a command may
+ResizeRefusedError         the rows allow no other number of partitions
 EnvironmentMismatchError   commands were logged under other versions
 GivenUpError               the watchdog stopped a command
 ExecutionError             the machine failed a command: look at ``path``
@@ -199,6 +200,16 @@ class StepBudgetError(ProcedureError):
 
     code = 125
     hint = "Split the work over several calls, or declare effects=True"
+
+
+class ResizeRefusedError(InvalidArgumentError):
+    """The application cannot get that number of partitions; nothing was changed."""
+
+    code = 134
+    hint = (
+        "Name in row_keys= the column of each table that has the partition key of its"
+        " rows, as calls pass it"
+    )
 
 
 class EnvironmentMismatchError(InvalidArgumentError):

@@ -24,7 +24,16 @@ _KEY_BYTES: Final = 8
 
 
 def partition_of(key: object, partitions: int) -> int:
-    """Return the number of the partition that a key belongs to; it never changes.
+    """Return which of so many partitions a key belongs to; it is always the same.
+
+    Raises:
+        EncodingError: the key is not an int, a str or bytes.
+    """
+    return key_hash(key) % partitions
+
+
+def key_hash(key: object) -> int:
+    """Return the number of a key that, modulo the partitions, is its partition.
 
     Raises:
         EncodingError: the key is not an int, a str or bytes.
@@ -33,7 +42,7 @@ def partition_of(key: object, partitions: int) -> int:
         msg = f"a partition key must be int, str or bytes, not {type(key).__name__}"
         raise EncodingError(msg)
     digest = blake2b(encode(key), digest_size=_KEY_BYTES).digest()
-    return int.from_bytes(digest, "big") % partitions
+    return int.from_bytes(digest, "big")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +78,8 @@ class Procedure:
     keys: Partitions | None
     retired: bool
     parameters: inspect.Signature
+    placed: bool = True
+    """Whether it says which partitions a call touches: else it knows of one alone."""
 
     @property
     def flags(self) -> list[str]:

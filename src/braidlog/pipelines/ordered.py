@@ -22,13 +22,15 @@ import pyarrow as pa
 
 from braidlog.app.execution.entries import (
     Command,
+    Create,
     Effect,
     Entry,
     Outcomes,
+    Resize,
     pack,
     unpack,
 )
-from braidlog.errors import CorruptionError
+from braidlog.errors import CorruptionError, InvalidArgumentError
 from braidlog.pipelines.shuffle import ShuffleRange
 from braidlog.pipelines.shuffle_file import ShuffleFile
 
@@ -82,6 +84,8 @@ class PartitionSorter:
         if type(entry) is Command or type(entry) is Effect:
             part = entry.partitions[0] if entry.partitions else 0
             self.commands += self._until is None or position <= self._until
+        elif type(entry) is Resize or type(entry) is Create:
+            self._check(position, entry)
         elif type(entry) is Outcomes and entry.digests:
             self._split_outcomes(entry)
             part = -1
@@ -90,6 +94,14 @@ class PartitionSorter:
         if len(self._recent) > 2 * _WINDOW:
             del self._recent[:_WINDOW]
             self._first += _WINDOW
+
+    def _check(self, position: int, entry: Resize | Create) -> None:
+        if type(entry) is Create and entry.partitions == self.control:
+            return
+        raise InvalidArgumentError(
+            f"the entry at {position} gives the application {entry.partitions} "
+            f"partitions, and the program has {self.control}: use `braidlog replay`"
+        )
 
     def _split_outcomes(self, entry: Outcomes) -> None:
         digests: dict[int, list[tuple[int, bytes]]] = {}

@@ -14,6 +14,7 @@ __all__ = [
     "FetchSnapshot",
     "GetAppStatus",
     "Promote",
+    "Resize",
     "SnapshotPart",
     "SnapshotProgress",
     "TakeSnapshot",
@@ -173,3 +174,14 @@ class SnapshotProgress(Message, frozen=True, array_like=True):
     took_us: Number = 0
     first: Number = 0
     """First position of the log after the trim that followed."""
+
+
+class Resize(Message, frozen=True, array_like=True):
+    """Have a host give the application another number of partitions, on all hosts.
+
+    The answer comes when the host has executed it, or after a moment as an error of a
+    deadline: then it is asked again, which is harmless.
+    """
+
+    KIND = 57
+    partitions: Number

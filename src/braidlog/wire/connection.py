@@ -87,6 +87,7 @@ ANSWERS: Final[dict[type[Message], type[Message]]] = {
     messages.Call: messages.CallResult,
     messages.GetAppStatus: messages.AppStatus,
     messages.Promote: messages.AppStatus,
+    messages.Resize: messages.AppStatus,
     messages.FetchSnapshot: messages.SnapshotPart,
     messages.TakeSnapshot: messages.SnapshotProgress,
     messages.GetRows: messages.Rows,

@@ -100,6 +100,7 @@ ERRORS: Final = {
     130: "braidlog.app.errors:LogBoundError",
     131: "braidlog.app.errors:SnapshotFailedError",
     132: "braidlog.app.errors:SnapshotDamagedError",
+    134: "braidlog.app.errors:ResizeRefusedError",
     133: "braidlog.app.errors:StateDamagedError",
     140: "braidlog.spark.source.payloads:MalformedPayloadError",
     141: "braidlog.spark.sink.ledger.lost:StagedFileError",

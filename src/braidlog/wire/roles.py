@@ -59,6 +59,7 @@ NEEDED: Final[dict[type[Message], Role]] = {
     messages.GetAppStatus: Role.READ,
     messages.Reload: Role.ADMIN,
     messages.Promote: Role.ADMIN,
+    messages.Resize: Role.ADMIN,
     messages.FetchSnapshot: Role.ADMIN,
     messages.TakeSnapshot: Role.ADMIN,
     messages.GetRows: Role.READ,

@@ -29,7 +29,7 @@ from braidlog.app.procedure import Procedure
 from braidlog.app.snapshots.files import Snapshot, SnapshotFiles
 from braidlog.app.snapshots.snapshotter import Snapshotter
 from braidlog.app.state import sqlite
-from braidlog.app.state.sqlite import SqlitePartition
+from braidlog.app.state.sqlite_partition import SqlitePartition
 from braidlog.store.node_store import NodeStore
 
 __all__ = ["PLANTED", "Planted"]

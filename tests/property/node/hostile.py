@@ -72,6 +72,7 @@ _REQUESTS: tuple[type[Message], ...] = (
     m.Call,
     m.GetAppStatus,
     m.Promote,
+    m.Resize,
     m.FetchSnapshot,
     m.TakeSnapshot,
     m.AppendTo,
@@ -230,6 +231,8 @@ class Hostile:
             return m.FetchSnapshot(*(self._number() for _ in range(4))), b""
         if kind is m.TakeSnapshot:
             return m.TakeSnapshot(self._number()), b""
+        if kind is m.Resize:
+            return m.Resize(self._number()), b""
         return m.Promote(), b""
 
     def _say(self, rules: ClientConnection) -> None:

@@ -12,8 +12,10 @@ from typing import Any
 import apsw
 
 from braidlog.app.determinism.codec import decode, encode
-from braidlog.app.errors import ExecutionError
-from braidlog.app.execution.state import Progress, Saved, StoredResult
+from braidlog.app.errors import ExecutionError, ResizeRefusedError
+from braidlog.app.execution.state import Progress, Resizing, Saved, StoredResult
+from braidlog.app.execution.total import TableTally, Tally, total_hash
+from braidlog.app.procedure import partition_of
 from braidlog.errors import LogError
 
 
@@ -56,6 +58,14 @@ class DictView:
     def own_hash(self) -> bytes:
         own = [self._disk.get("progress"), self._disk["waiting"]]
         return blake2b(encode(own), digest_size=16).digest()
+
+    def tally(self) -> Tally:
+        table = TableTally()
+        for key, value in self._disk["data"].items():
+            if key != "schema":
+                table.add("data", [key, value])
+        schema = encode(self._disk["data"].get("schema"))
+        return Tally(schema, {"data": table})
 
     def size(self) -> int:
         return len(encode(self._disk))
@@ -161,9 +171,45 @@ class DictState:
     failures: tuple[type[Exception], ...] = (apsw.FullError,)
 
     def __init__(self, disk: dict[int, dict[str, Any]], partitions: int) -> None:
+        self.disk = disk
+        self.built: list[dict[str, Any]] = []
+        shared = disk.get(0, {}).get("progress", {}).get("shared", {})
+        self._open(shared.get("partitions", partitions))
+
+    def _open(self, partitions: int) -> None:
         self.partitions = [
-            DictPartition(disk.setdefault(n, {})) for n in range(partitions)
+            DictPartition(self.disk.setdefault(n, {})) for n in range(partitions)
         ]
+
+    def begin_again(self, partitions: int) -> None:
+        self.disk.clear()
+        self._open(partitions)
+
+    def build(self, plan: Resizing) -> bytes:
+        if "refuse" in plan.row_keys:
+            raise ResizeRefusedError("these rows cannot be spread")
+        count = len(plan.progress)
+        data: list[dict[Any, Any]] = [{} for _ in range(count)]
+        for each in self.partitions:
+            for key, value in each.disk["data"].items():
+                if key != "schema":
+                    data[partition_of(key, count)][key] = value
+        schema = self.partitions[0].disk["data"].get("schema")
+        self.built = [
+            {
+                "data": rows if schema is None else {**rows, "schema": schema},
+                "results": {row.position: list(row) for row in plan.results},
+                "waiting": {},
+                "progress": copy.deepcopy(asdict(progress)),
+            }
+            for rows, progress in zip(data, plan.progress, strict=True)
+        ]
+        return total_hash(DictView(disk).tally() for disk in self.built)
+
+    def adopt(self) -> None:
+        self.disk.clear()
+        self.disk.update(enumerate(self.built))
+        self._open(len(self.built))
 
     def explained(self, error: Exception, doing: str) -> LogError:
         return ExecutionError(f"{doing}: {error!r}")

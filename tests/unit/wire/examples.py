@@ -122,6 +122,7 @@ EXAMPLES: list[tuple[Message, bytes]] = [
     (m.SnapshotPart(1, 40, (8192, 4096), (LOG, LOG)), b"bytes"),
     (m.TakeSnapshot(2), b""),
     (m.SnapshotProgress(2, 8192, 8192, 7, 40, 4096, 2500, 33), b""),
+    (m.Resize(16), b""),
     (m.GetRows(LOG, (b"tea", b""), 40, 38, 1000), b""),
     (m.ScanRows(LOG, LOG, b"a", None, True, 10, 4096, 40, 38, 1000, 5000, 7), b""),
     (m.Rows(40, (7, 39), (0, 2), b"tea"), b"batch"),

@@ -29,6 +29,7 @@ from braidlog.client.settings import ClientSettings
 from braidlog.closable import AsyncClosable
 from braidlog.errors import (
     ClosedError,
+    DeadlineError,
     LogError,
     RemoteProtocolError,
 )
@@ -41,6 +42,7 @@ from braidlog.wire.messages import (
     GetAppStatus,
     Message,
     Promote,
+    Resize,
     SnapshotPart,
     SnapshotProgress,
     TakeSnapshot,
@@ -283,6 +285,29 @@ class AsyncCaller(AsyncClosable):
         given, _ = await self._links.ask(where, Promote(), within=_PROMOTE_S)
         return _answer(GetAppStatus, given, AppStatus)
 
+    async def resize(self, partitions: int, address: str | None = None) -> AppStatus:
+        """Give the application so many partitions; see `braidlog.app.Host.resize`.
+
+        The host at ``address`` (by default the first seed) logs it, and has executed it
+        on return. If you cancel this, it may still happen.
+
+        Raises:
+            ResizeRefusedError: the rows do not allow it; nothing was changed.
+            UnauthorizedError: the token does not have the role admin.
+        """
+        where = address or self._seeds[0]
+        loop = asyncio.get_running_loop()
+        while True:
+            began = loop.time()
+            try:
+                asked = Resize(partitions)
+                given, _ = await self._links.ask(where, asked, within=_PROMOTE_S)
+            except DeadlineError:
+                if loop.time() - began >= _PROMOTE_S:
+                    raise  # The host itself does not answer.
+                continue  # It is being executed: the next request waits for it.
+            return _answer(Resize, given, AppStatus)
+
     async def take_snapshot(
         self,
         address: str | None = None,
@@ -366,6 +391,7 @@ class Caller(BlockingClient[AsyncCaller]):
     status = blocking_call(AsyncCaller.status)
     statuses = blocking_call(AsyncCaller.statuses)
     promote = blocking_call(AsyncCaller.promote)
+    resize = blocking_call(AsyncCaller.resize)
     take_snapshot = blocking_call(AsyncCaller.take_snapshot)
 
     def __init__(self, caller: AsyncCaller) -> None:

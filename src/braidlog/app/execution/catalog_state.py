@@ -31,6 +31,8 @@ OnDifference: TypeAlias = Callable[[int, str, str, tuple[int, ...]], None]
 
 # Digests that wait for the log to name them; the oldest go when nobody does.
 _DIGESTS_MAX: Final = 100_000
+# RESIZE entries of which the state says what became of them.
+_RESIZED_KEPT: Final = 16
 
 
 class CatalogState:
@@ -49,6 +51,8 @@ class CatalogState:
         self.mismatches = 0
         """Outcomes of this host that differed from those in the log, since it began."""
         self._stored = books[0].progress.shared
+        self.routing: int = self._stored.get("routing", 0)
+        """Position of the RESIZE entry that made the partitions; 0 for CREATE."""
         self.terms = Terms(self._stored_terms())
         """Who was active when, as far as the log was applied."""
         self._digests: OrderedDict[int, tuple[bytes, str, tuple[int, ...]]]
@@ -63,19 +67,26 @@ class CatalogState:
             for position, _, procedure, digest in book.stored
             if position > compared
         ):
-            self._digests[position] = digest, procedure, (number,)
+            # What came before a RESIZE is in all partitions by now.
+            numbers = (number,) if position > self.routing else (*range(len(books)),)
+            self._digests[position] = digest, procedure, numbers
         for book in books:
             book.stored = []
         self.foreign = self._differences()
         if self._stored:
-            self._check(self._stored["name"], self._stored["partitions"])
+            self._check(self._stored["name"], self.partitions)
 
     def _check(self, name: str, partitions: int) -> None:
-        mine = (self._application.name, self._application.partitions)
-        if (name, partitions) != mine:
+        mine = self._application.name
+        if name != mine:
             raise ApplicationMismatchError(
-                f"log and state belong to application {name!r} with {partitions} "
-                f"partitions; this program has {mine[0]!r} with {mine[1]}"
+                f"log and state belong to application {name!r}; this program has "
+                f"{mine!r}"
+            )
+        if partitions != len(self._books):
+            raise ApplicationMismatchError(
+                f"the log belongs to {name!r} with {partitions} partitions, the state "
+                f"has {len(self._books)}"
             )
 
     def _differences(self) -> list[Difference]:
@@ -101,6 +112,17 @@ class CatalogState:
         return found
 
     @property
+    def partitions(self) -> int:
+        """How many partitions there are, as far as the log was applied."""
+        return len(self._books)
+
+    @property
+    def schema(self) -> list[str]:
+        """The steps of the schema that the log has executed."""
+        steps: list[str] = self._stored.get("schema", [])
+        return steps
+
+    @property
     def results_kept(self) -> int:
         """How many results each partition keeps."""
         kept: int = self._stored["results_kept"]
@@ -118,7 +140,7 @@ class CatalogState:
         return {
             "application": self.identity,
             "name": self._application.name,
-            "partitions": self._application.partitions,
+            "partitions": self.partitions,
             "results_kept": self.results_kept,
             "host": self._stored.get("host", b""),
             "epoch": self.epoch,
@@ -177,6 +199,42 @@ class CatalogState:
             msg = "the state beside this log was built from another log"
             raise ApplicationMismatchError(msg)
         self._store(position, **entry._asdict())
+
+    # -- another number of partitions ----------------------------------------------
+
+    def stored_behind(self, routing: int, partitions: int) -> dict[str, Any]:
+        """Return what the new partition 0 stores of the application."""
+        facts = {"partitions": partitions, "routing": routing}
+        return {**self._stored, **facts, "resized": self._resized(routing, "")}
+
+    def refuse(self, position: int, why: str) -> None:
+        """Note that a RESIZE entry counts for nothing."""
+        self._store(position, resized=self._resized(position, why))
+
+    def _resized(self, position: int, why: str) -> list[list[Any]]:
+        before = self._stored.get("resized", [])
+        return [*before[1 - _RESIZED_KEPT :], [position, why]]
+
+    def refused(self, position: int) -> str | None:
+        """Return why the RESIZE entry at a position counts for nothing; "" if it does.
+
+        None if it is not known, or not any more.
+        """
+        return dict(self._stored.get("resized", [])).get(position)
+
+    def follow(self) -> None:
+        """Go on with other partitions, which are in the place of the old ones."""
+        self.reload()
+        everything = tuple(range(len(self._books)))
+        for at, (digest, procedure, _) in self._digests.items():
+            self._digests[at] = digest, procedure, everything
+
+    def reload(self) -> None:
+        """Take what the partition 0 stores now."""
+        self._stored = self._books[0].progress.shared
+        self.routing = self._stored.get("routing", 0)
+        for book in self._books:
+            book.stored = []
 
     # -- code and schema ---------------------------------------------------------
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar, overload
 
 from braidlog.app.determinism.code_hash import source_of
@@ -29,8 +29,10 @@ class ApplicationDefinition:
 
     This is what executing and replaying its commands needs of it. It opens nothing.
 
-    ``partitions`` is fixed for the life of the application: calls of one partition are
-    executed one after the other, and each partition has its own database. ``schema`` is
+    ``partitions`` is the number that a new log begins with: calls of one partition are
+    executed one after the other, and each partition has its own database. ``row_keys``
+    names for each table the column with the partition key of its rows, or None where
+    every partition has the same rows: for another number of partitions. ``schema`` is
     SQL, one text or its steps: a later version may append steps, which are executed on
     every partition at one position of the log. ``results_kept`` says how many calls a
     partition remembers, so that a retry gets the first answer. ``packages`` names
@@ -45,6 +47,7 @@ class ApplicationDefinition:
         schema: str | Sequence[str] = "",
         results_kept: int = 10_000,
         packages: Sequence[str] = (),
+        row_keys: Mapping[str, str | None] | None = None,
     ) -> None:
         """Name the application; register procedures, then open it.
 
@@ -52,9 +55,7 @@ class ApplicationDefinition:
             InvalidArgumentError: the name cannot be one, or a number is out of range.
         """
         self.name = checked_new_name(name, "application")
-        if not 1 <= partitions <= _PARTITIONS_MAX:
-            msg = f"partitions must be from 1 to {_PARTITIONS_MAX}, got {partitions}"
-            raise InvalidArgumentError(msg)
+        check_partitions(partitions)
         if results_kept < 1:
             msg = f"results_kept must be at least 1, got {results_kept}"
             raise InvalidArgumentError(msg)
@@ -62,6 +63,7 @@ class ApplicationDefinition:
         self.schema = [schema] if isinstance(schema, str) else list(schema)
         self.results_kept = results_kept
         self.packages = tuple(packages)
+        self.row_keys = dict(row_keys or {})
         self._named: dict[str, Procedure] = {}
         self._all: dict[tuple[str, bytes], Procedure] = {}
 
@@ -141,6 +143,7 @@ class ApplicationDefinition:
                     keys=partitions,
                     retired=retired,
                     parameters=parameters(function),
+                    placed=multi or key is not None or partitions is not None,
                 ),
                 multi=multi,
             )
@@ -192,6 +195,20 @@ class ApplicationDefinition:
         """Return the code that a command in the log names, or None."""
         return self._all.get((name, content))
 
+    def check_placed(self, partitions: int) -> None:
+        """Check that calls know where they belong, of so many partitions.
+
+        Raises:
+            InvalidArgumentError: procedures were registered for one partition alone.
+        """
+        unplaced = [p.name for p in self.procedures() if not p.placed]
+        if partitions > 1 and unplaced:
+            raise InvalidArgumentError(
+                f"procedures {', '.join(unplaced)} of {self.name!r} do not say which of"
+                f" {partitions} partitions their calls belong to: add key=,"
+                " partitions= or multi=True"
+            )
+
     def catalog(self, version: int) -> Catalog:
         """Return the entry that says what this program has."""
         procedures = [[p.name, p.content, p.source, p.flags] for p in self.procedures()]
@@ -201,6 +218,17 @@ class ApplicationDefinition:
     def environment(self) -> dict[str, Any]:
         """The facts of this machine that procedures depend on."""
         return environment_of(self.packages)
+
+
+def check_partitions(partitions: int) -> None:
+    """Check a number of partitions.
+
+    Raises:
+        InvalidArgumentError: no application can have so many.
+    """
+    if not 1 <= partitions <= _PARTITIONS_MAX:
+        msg = f"partitions must be from 1 to {_PARTITIONS_MAX}, got {partitions}"
+        raise InvalidArgumentError(msg)
 
 
 def _check(function: Callable[..., Any]) -> None:

@@ -68,7 +68,11 @@ class CallId(bytes):
 
 
 class Command(NamedTuple):
-    """Kind 1: a call, logged as what was asked for."""
+    """Kinds 1 and 10: a call, logged as what was asked for.
+
+    ``routing`` is the position of the RESIZE entry that ``partitions`` follow from; 0,
+    which kind 1 stands for, is the number of CREATE.
+    """
 
     call: bytes
     seed: bytes
@@ -76,6 +80,7 @@ class Command(NamedTuple):
     content: bytes
     partitions: list[int] | None
     arguments: list[Any]
+    routing: int = 0
 
 
 class Effect(NamedTuple):
@@ -138,7 +143,23 @@ class Create(NamedTuple):
     results_kept: int
 
 
-Entry: TypeAlias = Command | Effect | Outcomes | AbortEntry | Catalog | Host | Create
+class Resize(NamedTuple):
+    """Kind 9: the application has so many partitions from here on.
+
+    It counts for nothing if ``base`` is not the routing in force before it, which is
+    the position of the last RESIZE entry that counts. ``row_keys`` names the column of
+    each table that has the partition key of a row, or None if every partition has the
+    same rows.
+    """
+
+    partitions: int
+    base: int
+    row_keys: dict[str, str | None]
+
+
+Entry: TypeAlias = (
+    Command | Effect | Outcomes | AbortEntry | Catalog | Host | Create | Resize
+)
 
 _KINDS: Final[dict[int, Any]] = {
     1: Command,
@@ -148,8 +169,11 @@ _KINDS: Final[dict[int, Any]] = {
     6: Host,
     7: Create,
     8: AbortEntry,
+    9: Resize,
+    10: Command,
 }
 _NUMBERS: Final = {entry: kind for kind, entry in _KINDS.items()}
+_COMMAND_OF_CREATE: Final = 1
 _ABORT_WITHOUT_EPOCH: Final = 4
 
 
@@ -160,6 +184,9 @@ def pack(entry: Entry) -> bytes:
         EncodingError: an argument is no value of the log.
     """
     try:
+        if type(entry) is Command and not entry.routing:
+            # As every version reads it: most logs never see a RESIZE.
+            return encode([FORMAT, _COMMAND_OF_CREATE, *entry[:-1]])
         return encode([FORMAT, _NUMBERS[type(entry)], *entry])
     except EncodingError as error:
         # Arguments are the only part that a caller made: start the path there.
@@ -183,6 +210,8 @@ def unpack(value: bytes | None, position: int) -> Entry:
     fields = decode(value)
     try:
         form, kind, *rest = fields
+        if kind == _COMMAND_OF_CREATE:
+            rest.append(0)
         if form == FORMAT and kind == _ABORT_WITHOUT_EPOCH:
             kind, rest = _NUMBERS[AbortEntry], [*rest, 0]
         if form == FORMAT and kind in _KINDS:

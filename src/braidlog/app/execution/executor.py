@@ -25,16 +25,22 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Final
 
 from braidlog.app.determinism.codec import encode
-from braidlog.app.errors import GivenUpError, GiveUp, UnknownProcedureError
+from braidlog.app.errors import (
+    GivenUpError,
+    GiveUp,
+    ResizeRefusedError,
+    UnknownProcedureError,
+)
 from braidlog.app.execution import entries
 from braidlog.app.execution.catalog_state import CatalogState
 from braidlog.app.execution.context import Context
 from braidlog.app.execution.definition import ApplicationDefinition
-from braidlog.app.execution.entries import CallId, Command, Effect
+from braidlog.app.execution.entries import CallId, Command, Create, Effect, Resize
 from braidlog.app.execution.evaluation import Ran, evaluate, failed
 from braidlog.app.execution.outcome import Outcome, Status, bytes_of_changes, digest_of
 from braidlog.app.execution.partition import Partition
 from braidlog.app.execution.record import RecordLike
+from braidlog.app.execution.resizing import OUTSIDE, RESIZE, plan
 from braidlog.app.execution.state import State, StoredResult
 from braidlog.app.fingerprint import EnvironmentRule, check
 from braidlog.app.procedure import Procedure
@@ -71,12 +77,14 @@ class Executor:
         environment: EnvironmentRule = "refuse",
         watchdog: AbstractContextManager[object] | None = None,
         ending: Callable[[], bool] = lambda: False,
+        swapping: AbstractContextManager[object] | None = None,
     ) -> None:
         """Begin where the state is.
 
         ``environment`` says what to do with commands that were logged under other
         versions; ``watchdog`` is entered around each command, and raises `GiveUp`.
-        `feed` takes no more records as soon as it is ``ending``.
+        `feed` takes no more records as soon as it is ``ending``. ``swapping`` is
+        entered where a RESIZE entry commits, and where it changes the partitions.
         """
         self.application = application
         self._state = state
@@ -84,6 +92,7 @@ class Executor:
         self._environment = environment
         self._watchdog = nullcontext() if watchdog is None else watchdog
         self._ending = ending
+        self._swapping = nullcontext() if swapping is None else swapping
         self._books = [Partition(n, each) for n, each in enumerate(state.partitions)]
         self._only = None if partitions is None else frozenset(partitions)
         mine = self._books
@@ -146,6 +155,12 @@ class Executor:
         try:
             if type(entry) is Command or type(entry) is Effect:
                 outcome = self._execute(position, timestamp, entry)
+            elif type(entry) is Resize:
+                outcome = None
+                self._resize(position, entry)
+            elif type(entry) is Create:
+                outcome = None
+                self._create(position, entry)
             else:
                 outcome = None
                 self.shared.apply(position, entry)
@@ -189,6 +204,8 @@ class Executor:
     def _execute(
         self, position: int, timestamp: int, entry: Command | Effect
     ) -> Outcome | None:
+        if (status := self._moved(entry)) is not None:
+            return _without_result(position, entry, status)
         if self._elsewhere(position, entry.partitions):
             return None
         books = self._touched(entry.partitions)
@@ -212,6 +229,18 @@ class Executor:
         if isinstance(entry, Command):
             return self._command(position, timestamp, entry, books)
         return self._effect(position, timestamp, entry, books)
+
+    def _moved(self, entry: Command | Effect) -> Status | None:
+        """Return how an entry ends that was made for other partitions; else None."""
+        routing = self.shared.routing
+        if type(entry) is Command:
+            if entry.routing == routing:
+                return None
+            stopped = self._books[0].progress.stopped is not None
+            return Status.STOPPED if stopped else Status.MOVED
+        # Behind a RESIZE entry, the last command of each partition is that entry.
+        old = any(base < routing for base in entry.base)  # type: ignore[union-attr]
+        return Status.VOID if old else None
 
     def _command(
         self, position: int, timestamp: int, entry: Command, books: list[Partition]
@@ -374,11 +403,90 @@ class Executor:
             book.stop(cause[0], cause[1], cause[2], position - 1)
         return _without_result(position, entry, Status.STOPPED)
 
+    # -- another number of partitions ----------------------------------------------
+
+    def _resize(self, position: int, entry: Resize) -> None:
+        """Spread all rows over other partitions, or note why not."""
+        shared = self.shared
+        if entry.base != shared.routing:
+            shared.refuse(position, "another change of the partitions came first")
+            return
+        causes = [b.progress.stopped for b in self._books if b.progress.stopped]
+        for cause in causes[:1]:
+            # The rows of the stopped one are not what the log gives.
+            for book in self._books:
+                book.stop(cause[0], cause[1], cause[2], position - 1)
+        if causes:
+            return
+        if self._only is not None and len(self._only) < len(self._books):
+            raise InvalidArgumentError(
+                f"the entry at {position} changes the number of partitions: execute all"
+            )
+        try:
+            total = self._spread(position, position, entry)
+        except ResizeRefusedError as error:
+            shared.refuse(position, error.message)
+            self._note_resize(position, Status.FAILED, b"")
+            return
+        self._note_resize(position, Status.OK, total)
+
+    def spread_outside(self, partitions: int, row_keys: dict[str, str | None]) -> None:
+        """Spread all rows over other partitions, of which the log says nothing.
+
+        No command can be executed on them.
+
+        Raises:
+            ResizeRefusedError: the rows allow no other partitions.
+            LogError: the machine failed; see `failing`.
+        """
+        with self.failing(f"the rows could not be spread anew at {self.position}"):
+            entry = Resize(partitions, OUTSIDE, row_keys)
+            self._spread(self.position, OUTSIDE, entry)
+
+    def _spread(self, position: int, routing: int, entry: Resize) -> bytes:
+        """Replace all partitions by others as of a position; return the total hash."""
+        with self._swapping:
+            self.commit(everywhere=True)
+        behind = plan(position, routing, entry, self._books, self.shared)
+        total = self._state.build(behind)
+        with self._swapping:
+            self._state.adopt()
+            self._reload()
+            self.shared.follow()
+            self.position = position
+        return total
+
+    def _reload(self) -> None:
+        """Take the partitions that the state has now."""
+        new = [Partition(n, each) for n, each in enumerate(self._state.partitions)]
+        self._books[:] = new
+        if self._only is not None:
+            self._only = frozenset(range(len(new)))
+        self._settled = self._unsettled = 0
+
+    def _create(self, position: int, entry: Create) -> None:
+        """Begin with as many partitions as the log does, whatever the program says."""
+        empty = position == 1 and not self.shared.identity and self._only is None
+        if empty and entry.partitions != len(self._books):
+            with self._swapping:
+                self._state.begin_again(entry.partitions)
+                self._reload()
+                self.shared.reload()
+        self.shared.apply(position, entry)
+
+    def _note_resize(self, position: int, status: Status, total: bytes) -> None:
+        """Have the hosts compare what they got: the total hash is the outcome."""
+        digest = digest_of(status, total, b"", 0, 0)
+        self.shared.note(position, digest, RESIZE, self._books)
+
     # -- beside the log ----------------------------------------------------------
 
     def stopped(self, numbers: Sequence[int] | None) -> Exception | None:
         """Return why calls of these partitions cannot be executed, if so."""
-        for book in self._touched(numbers):
+        count = len(self._books)
+        # A caller may not know yet that there are fewer.
+        here = None if numbers is None else [n for n in numbers if n < count]
+        for book in self._touched(here):
             if book.progress.stopped is not None:
                 return book.stopped
         return None

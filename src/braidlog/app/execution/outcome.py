@@ -35,6 +35,7 @@ class Status(IntEnum):
     EXPIRED = 4  # Its result may be forgotten, so it was not executed.
     GIVEN_UP = 5  # An ABORT entry says so.
     STOPPED = 6  # A partition of it has diverged; not an outcome of the command.
+    MOVED = 7  # It was routed before a RESIZE entry; its host appends it again.
 
 
 class Outcome(NamedTuple):

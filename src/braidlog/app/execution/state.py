@@ -8,11 +8,12 @@ have to reach the device, because the log has everything.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from braidlog.app.execution.total import Tally
 from braidlog.errors import LogError
 
 
@@ -62,6 +63,21 @@ class Saved:
     """All partitions are durable up to here: what waited for them may go."""
 
 
+@dataclass(frozen=True, slots=True)
+class Resizing:
+    """Other partitions with the same rows, as `State.build` makes them."""
+
+    row_keys: Mapping[str, str | None]
+    """Of each table the column with the partition key of a row; None if every
+    partition has the same rows."""
+    schema: Sequence[str]
+    """The steps that were executed."""
+    progress: Sequence[Progress]
+    """What each of them stores: there are so many."""
+    results: Sequence[StoredResult]
+    """Results of calls that each of them remembers."""
+
+
 class View(Protocol):
     """A partition as it was at one commit. Close it soon: it holds space."""
 
@@ -74,6 +90,9 @@ class View(Protocol):
 
     def own_hash(self) -> bytes:
         """Return 16 bytes that stand for what is kept beside the content."""
+
+    def tally(self) -> Tally:
+        """Return what the partition adds to the total hash."""
 
     def size(self) -> int:
         """Return about how many bytes a copy has."""
@@ -163,6 +182,26 @@ class State(Protocol):
 
     def restore(self, partition: int, path: Path) -> None:
         """Replace a partition by a copy of it; durable on return."""
+
+    def begin_again(self, partitions: int) -> None:
+        """Replace all partitions by so many empty ones, for `restore` to fill."""
+
+    def build(self, plan: Resizing) -> bytes:
+        """Make other partitions beside these, and return their total hash.
+
+        Nothing is seen of them before `adopt`. Nothing is executed meanwhile.
+
+        Raises:
+            ResizeRefusedError: the rows allow no other partitions; it is the same
+                wherever the rows are the same.
+            CorruptionError: the new partitions have not the rows that these have.
+        """
+
+    def adopt(self) -> None:
+        """Put what was built in the place of all partitions; durable on return.
+
+        A crash leaves either all of the old partitions or all of the new ones.
+        """
 
     def sync(self) -> None:
         """Make what was committed before the call durable.

@@ -90,6 +90,11 @@ class CallTable:
         self.on_their_way = 0
         self.by_partition = [0] * partitions
 
+    def grow(self, partitions: int) -> None:
+        """Have room for so many partitions; calls of others may still be there."""
+        more = partitions - len(self.by_partition)
+        self.by_partition.extend([0] * max(0, more))
+
     def add(self, call: bytes, waiter: Waiter, numbers: Sequence[int]) -> None:
         """Remember who waits for a call.
 

@@ -1,8 +1,14 @@
 """Calls of a host from when they are appended until they are answered.
 
+*Theory of operation.* A RESIZE entry changes where calls belong. What was appended
+behind it and routed before it ends as `Status.MOVED`: it executed nothing. When this
+host reads the entry, it holds back all new calls until those on their way are answered
+or moved; then it routes the moved ones anew, appends them, and lets the others follow.
+
 *Invariants.* A call is in the table before it is appended, because its outcome may come
 before the append returns. While the gate of a partition is closed, no call of this host
-on it is on its way, and those that come wait behind the gate in their order.
+on it is on its way, and those that come wait behind the gate in their order. Calls of
+one thread are appended in their order, also over a change of the partitions.
 """
 
 from __future__ import annotations
@@ -11,10 +17,11 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
+from braidlog.app.errors import BusyError
 from braidlog.app.execution.entries import CallId, Command, key_of, pack
-from braidlog.app.execution.outcome import Outcome
+from braidlog.app.execution.outcome import Outcome, Status
 from braidlog.app.host.call_table import CallTable, Waiter, unknown
 from braidlog.app.log.source import CommandLog
 from braidlog.errors import UnavailableError
@@ -34,21 +41,42 @@ class Deadline(Protocol):
         """
 
 
+class Routing(NamedTuple):
+    """Where calls belong."""
+
+    position: int
+    """Of the RESIZE entry that it follows from; 0 for CREATE."""
+    partitions: int
+
+
 class Calls:
     """Appends calls to the log, and answers them. Safe to use from many threads."""
 
     def __init__(
-        self, log: CommandLog, partitions: int, check_open: Callable[[], None]
+        self,
+        log: CommandLog,
+        partitions: int,
+        check_open: Callable[[], None],
+        route: Callable[[Command, Routing], Command],
     ) -> None:
-        """Take none until `allow`; ``check_open`` raises where the host takes none."""
+        """Take none until `allow`; ``check_open`` raises where the host takes none.
+
+        ``route`` returns a command as it is by another routing.
+        """
         self._log = log
-        self._partitions = partitions
+        self.routing = Routing(0, partitions)
+        """Where calls belong, as far as this host has read."""
         self._check_open = check_open
+        self._route = route
         self._table = CallTable(partitions)
         self._lock = threading.Lock()
         self._drained = threading.Condition(self._lock)
         self._gated: frozenset[int] = frozenset()
         self._deferred: list[tuple[Command, Waiter]] = []
+        self._commands: dict[bytes, Command] = {}
+        """Of calls on their way: what to append again if they are moved."""
+        self._moved: list[tuple[Command, Waiter]] = []
+        self._rerouting = False
         self._failed = False
         self.closing = False
         """Whether the host takes no more calls, because it is being closed."""
@@ -68,7 +96,7 @@ class Calls:
 
     def touched(self, numbers: Sequence[int] | None) -> Sequence[int]:
         """Return the partitions of a call; None stands for all."""
-        return range(self._partitions) if numbers is None else numbers
+        return range(self.routing.partitions) if numbers is None else numbers
 
     # -- appending ---------------------------------------------------------------
 
@@ -78,13 +106,31 @@ class Calls:
         Raises:
             BusyError: too many calls are on their way.
         """
-        value, touched = pack(command), self.touched(command.partitions)
+        value = pack(command)
         with self._lock:
             self._check_open()
-            if self._gated and not self._gated.isdisjoint(touched):
+            if command.routing != self.routing.position:
+                command = self._route(command, self.routing)
+                value = pack(command)
+            if self._held(command):
+                if len(self._deferred) >= self._table.limit:
+                    raise BusyError(
+                        f"{len(self._deferred)} calls wait until others end: the limit"
+                    )
                 self._deferred.append((command, waiter))
                 return
-            self._append(value, command.call, command.partitions, waiter)
+            self._append_command(value, command, waiter)
+
+    def _held(self, command: Command) -> bool:
+        """Whether a call has to wait behind others."""
+        if self._rerouting:
+            return True
+        gated = self._gated
+        return bool(gated) and not gated.isdisjoint(self.touched(command.partitions))
+
+    def _append_command(self, value: bytes, command: Command, waiter: Waiter) -> None:
+        self._commands[command.call] = command
+        self._append(value, command.call, command.partitions, waiter)
 
     def submit_now(
         self, value: bytes, call: CallId, numbers: list[int] | None, waiter: Waiter
@@ -104,13 +150,54 @@ class Calls:
             self._table.remove(call, waiter)
             raise
 
+    # -- another number of partitions ----------------------------------------------
+
+    def reroute(self, routing: Routing) -> None:
+        """Route calls anew from here on, behind those that are on their way."""
+        with self._lock:
+            self.routing = routing
+            self._table.grow(routing.partitions)
+            self._rerouting = True
+            self._end_rerouting()
+
+    def _move(self, outcome: Outcome) -> None:
+        """Keep a call that was routed before a change, to append it again."""
+        command = self._commands.pop(outcome.call, None)
+        for waiter in self._table.pop(outcome.call):
+            if command is None:  # Nobody appends effects again but who computed them.
+                waiter.settle(outcome)
+            else:
+                self._moved.append((command, waiter))
+                self._rerouting = True
+
+    def _end_rerouting(self) -> None:
+        """Let the calls go on that were held back, if none is on its way any more."""
+        if not self._rerouting or self._table.on_their_way:
+            return
+        self._rerouting = False
+        moved, self._moved = self._moved, []
+        for command, waiter in moved:
+            try:  # Also while the host is being closed: they were taken before.
+                routed = self._route(command, self.routing)
+                self._append_command(pack(routed), routed, waiter)
+            except Exception as error:
+                waiter.settle(unknown(command.call, error))
+        self._release()
+
     # -- answering ---------------------------------------------------------------
 
     def settle(self, outcomes: Sequence[Outcome]) -> None:
         """Answer those who wait for these outcomes."""
-        table = self._table
+        table, commands = self._table, self._commands
         with self._lock:
-            answered = [(table.pop(outcome.call), outcome) for outcome in outcomes]
+            answered = []
+            for outcome in outcomes:
+                if outcome.status == Status.MOVED:
+                    self._move(outcome)
+                    continue
+                commands.pop(outcome.call, None)
+                answered.append((table.pop(outcome.call), outcome))
+            self._end_rerouting()
             if self._gated or self.closing:
                 self._drained.notify_all()
         self.answered += sum(len(waiters) for waiters, _ in answered)
@@ -123,6 +210,8 @@ class Calls:
         """Answer a call whose append failed: it may be in the log all the same."""
         with self._lock:
             waiters = self._table.pop(call)
+            self._commands.pop(call, None)
+            self._end_rerouting()
             self._drained.notify_all()
         refused = isinstance(error, UnavailableError) and error.outcome == "not_stored"
         for waiter in waiters:
@@ -134,6 +223,9 @@ class Calls:
         with self._lock:
             self._failed = True
             waiting = [(call, self._table.pop(call)) for call in self._table.all()]
+            held = [*self._moved, *self._deferred]
+            waiting += [(command.call, [waiter]) for command, waiter in held]
+            self._moved, self._deferred = [], []
             self._drained.notify_all()
         for call, waiters in waiting:
             for waiter in waiters:
@@ -174,12 +266,20 @@ class Calls:
 
     def _open_gate(self) -> None:
         self._gated = frozenset()
+        self._release()
+
+    def _release(self) -> None:
+        """Append the calls that were held back, unless they still are."""
         deferred, self._deferred = self._deferred, []
         refused = False
         for command, waiter in deferred:
             try:
                 self._check_open()
-                self._append(pack(command), command.call, command.partitions, waiter)
+                routed = self._route(command, self.routing)
+                if self._held(routed):
+                    self._deferred.append((routed, waiter))
+                    continue
+                self._append_command(pack(routed), routed, waiter)
             except Exception as error:  # Of the call that was held back.
                 waiter.settle(error)
                 refused = True
@@ -194,6 +294,6 @@ class Calls:
             if self.closing:
                 return False
             self.closing = True
-            while self._table.on_their_way and not self._failed:
+            while (self._table.on_their_way or self._moved) and not self._failed:
                 self._drained.wait()
         return True

@@ -20,7 +20,7 @@ from braidlog.app.errors import ConflictError
 from braidlog.app.execution.entries import CallId, Effect, pack
 from braidlog.app.execution.outcome import Outcome, Status
 from braidlog.app.host.call_table import PendingCall
-from braidlog.app.host.calls import Calls
+from braidlog.app.host.calls import Calls, Routing
 from braidlog.app.procedure import Procedure
 from braidlog.errors import DeadlineError, LogError
 from braidlog.store.arguments import checked_timeout
@@ -46,8 +46,12 @@ class Computing(Protocol):
         arguments: list[object],
         call: CallId,
         numbers: list[int] | None,
-    ) -> Effect | Outcome:
-        """Execute the procedure between two commands, and take back what it did."""
+        routing: Routing,
+    ) -> Effect | Outcome | None:
+        """Execute the procedure between two commands, and take back what it did.
+
+        None if the partitions are others by now.
+        """
 
 
 class EffectCalls:
@@ -64,16 +68,19 @@ class EffectCalls:
         procedure: Procedure,
         arguments: list[object],
         call: CallId,
-        numbers: list[int] | None,
         timeout: float | None,
     ) -> Outcome:
         """Compute effects, log them, and return the outcome; see `Runner.effect`."""
         deadline = _Deadline(call, timeout)
-        touched = self._calls.touched(numbers)
         for _ in range(_ATTEMPTS):
+            routing = self._calls.routing
+            numbers = procedure.partitions(arguments, routing.partitions)
+            touched = range(routing.partitions) if numbers is None else numbers
             self._host.admit(numbers)
             with self._alone(deadline), self._calls.gate(touched, deadline):
-                entry = self._host.prepare(procedure, arguments, call, numbers)
+                entry = self._host.prepare(procedure, arguments, call, numbers, routing)
+                if entry is None:
+                    continue
                 if isinstance(entry, Outcome):
                     return entry
                 deadline.check()

@@ -171,6 +171,38 @@ class Host(Closable):
         """
         return self.runner.hashes()
 
+    @property
+    def partitions(self) -> int:
+        """How many partitions there are, as far as the log was executed."""
+        return self.runner.partitions
+
+    def total_hash(self) -> tuple[int, bytes]:
+        """Return a position, and the total hash of all partitions at that position.
+
+        Unlike `hashes`, it does not depend on how many partitions there are:
+        `braidlog.app.execution.total` defines it.
+        """
+        return self.runner.total_hash()
+
+    def resize(self, partitions: int, timeout: float | None = None) -> int:
+        """Give the application another number of partitions, on all its hosts.
+
+        An entry in the log says so; its position is returned when this host has
+        executed it. Each host spreads the rows over the new partitions when it comes to
+        the entry, and executes nothing else meanwhile. Calls continue before and after
+        it; each is executed once, and those of one thread in their order. Repeating it
+        is harmless.
+
+        Raises:
+            ResizeRefusedError: the rows do not allow it; nothing was changed.
+            InvalidArgumentError: no application has so many partitions, or procedures
+                do not say which of them they touch.
+            DivergedError: a partition has diverged; nothing was changed.
+            DeadlineError: not executed within ``timeout`` seconds; it may still be.
+            NotReadyError: the log does not have the schema of this program yet.
+        """
+        return self.runner.resize(partitions, timeout)
+
     def snapshot(self, progress: Progress | None = None) -> Snapshot:
         """Take a snapshot now, and trim the log as far as the settings allow.
 
@@ -450,6 +482,10 @@ class AsyncHost(AsyncClosable):
     async def hashes(self) -> tuple[int, list[bytes]]:
         """Return a position and the state hash of each partition there."""
         return await in_thread(self.blocking.hashes)
+
+    async def resize(self, partitions: int) -> int:
+        """Give the application another number of partitions; see `Host.resize`."""
+        return await in_thread(self.blocking.resize, partitions)
 
     async def snapshot(self) -> Snapshot:
         """Take a snapshot now; see `Host.snapshot`."""

@@ -5,7 +5,7 @@ it, commits, and answers. So what is executed is what is in the log at its posit
 what came while the thread was busy is executed together with one commit.
 
 Locks, in the order in which they may be taken: ``_turn`` (executor and state),
-``_committing`` (commits against the begin of views), that of ``calls``.
+``committing`` (commits against the begin of views), that of ``calls``.
 """
 # One file: the thread of one host, and the calls that wait for it.
 
@@ -23,20 +23,32 @@ from braidlog.app.errors import (
     ExecutionError,
     GivenUpError,
     GiveUp,
+    ResizeRefusedError,
     StateDamagedError,
 )
 from braidlog.app.execution.context import Context
-from braidlog.app.execution.definition import ApplicationDefinition
-from braidlog.app.execution.entries import CallId, Command, Create, Effect, pack
+from braidlog.app.execution.definition import (
+    ApplicationDefinition,
+    check_partitions,
+)
+from braidlog.app.execution.entries import (
+    CallId,
+    Command,
+    Create,
+    Effect,
+    Resize,
+    pack,
+)
 from braidlog.app.execution.evaluation import evaluate, failed
 from braidlog.app.execution.executor import Executor
 from braidlog.app.execution.outcome import Outcome
 from braidlog.app.execution.record import RecordLike
 from braidlog.app.execution.state import State
+from braidlog.app.execution.total import total_hash
 from braidlog.app.fingerprint import EnvironmentRule
 from braidlog.app.host.abort import Aborter, ReadAhead
 from braidlog.app.host.call_table import Waiter
-from braidlog.app.host.calls import Calls
+from braidlog.app.host.calls import Calls, Routing
 from braidlog.app.host.effects import EffectCalls
 from braidlog.app.host.reporting import OUTCOMES, Reporter
 from braidlog.app.host.role import Role
@@ -67,6 +79,23 @@ _IDLE_S: Final = 1.0
 # A host that is closed logs outcomes for so long.
 _LAST_S: Final = 2.0
 _CALLS_MAX: Final = 4096
+
+
+class _Swapping:
+    """Held while the executor changes what there is to be seen of the state."""
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+
+    def __enter__(self) -> None:
+        self._runner.committing.acquire()
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            if kind is None:
+                self._runner.note_committed()
+        finally:
+            self._runner.committing.release()
 
 
 class Runner:
@@ -108,10 +137,11 @@ class Runner:
         self._log = log
         self._state = state
         self._gauge = gauge
-        self.calls = Calls(log, application.partitions, self._check_open)
+        self.calls = Calls(log, application.partitions, self._check_open, self._routed)
         self._effects = EffectCalls(self, self.calls)
         self._turn = threading.Lock()
-        self._committing = threading.Lock()
+        self.committing = threading.Lock()
+        """Held where the state changes what views show of it."""
         self._progress = threading.Condition()
         self._watchers = 0
         self._caught_up = time.monotonic()
@@ -136,9 +166,11 @@ class Runner:
             lambda: self._ending or self._stop.is_set(),
         )
         self._stopped: GivenUpError | None = None
+        self._swapping = _Swapping(self)
         self._executor = self._new_executor()
         self.position = self._executor.position
         self._migrated = False
+        self._follow_routing()
         identity = os.urandom(16) if host is None else host
         self.role = Role(identity, self._executor.shared, log)
         try:
@@ -202,8 +234,17 @@ class Runner:
             given_up=self._abandoner.given_up.get,
             environment=self._environment,
             watchdog=self._abandoner.watchdog,
-            ending=self._stop.is_set,
+            ending=self._ends_round,
+            swapping=self._swapping,
         )
+
+    def _ends_round(self) -> bool:
+        # Behind a change of the partitions nothing is executed before it is noted here:
+        # a command that is stopped there must not take back what came before it.
+        return self._stop.is_set() or self._moves()
+
+    def _moves(self) -> bool:
+        return self._executor.shared.routing != self.calls.routing.position
 
     def _feed(self, records: Iterable[RecordLike]) -> list[Outcome]:
         if self._gauge is None:
@@ -298,18 +339,41 @@ class Runner:
                 self._take_back(begin - 1, records)
                 self._stopped = error
                 return []
-            with self._committing:
+            with self.committing:
                 self._executor.commit()
-                self._migrated = self._executor.shared.migrated
-                self.applied += self._executor.position - self.position
-                self.position = self._executor.position
+                self.note_committed()
+            if records and self._executor.position < records[-1].position:
+                self._ahead.put_back(records)  # `read` passes over those that are done.
+            self._follow_routing()
         self.busy_s += time.monotonic() - began
         return outcomes
+
+    def note_committed(self) -> None:
+        """Show up to where the state is; the lock of commits is held."""
+        self._migrated = self._executor.shared.migrated
+        self.applied += self._executor.position - self.position
+        self.position = self._executor.position
+
+    def _follow_routing(self) -> None:
+        """Have calls go where the log says that they belong."""
+        shared = self._executor.shared
+        routing = Routing(shared.routing, shared.partitions)
+        if routing != self.calls.routing:
+            self.calls.reroute(routing)
+
+    def _routed(self, command: Command, routing: Routing) -> Command:
+        """Return a command as it is by another routing."""
+        if command.routing == routing.position:
+            return command
+        procedure = self.application.logged(command.procedure, command.content)
+        assert procedure is not None, "this program made the command"
+        numbers = procedure.partitions(command.arguments, routing.partitions)
+        return command._replace(partitions=numbers, routing=routing.position)
 
     def _take_back(self, committed: int, records: Sequence[RecordLike]) -> None:
         """Be as after the last commit; a command was stopped in the middle."""
         self._ahead.put_back(records)
-        with self._committing:
+        with self.committing:
             before = self._executor
             before.rollback()
             self._executor = self._new_executor()
@@ -370,13 +434,16 @@ class Runner:
                 f"the call id {call.hex()} names a position that this log has not "
                 "reached: make call ids with Host.new_call_id"
             )
-        numbers = procedure.partitions(arguments, self.application.partitions)
+        routing = self.calls.routing
+        numbers = procedure.partitions(arguments, routing.partitions)
         if (stopped := self._executor.stopped(numbers)) is not None:
             raise stopped
         self.role.check_code(procedure)
         seed = os.urandom(16)
         name, content = procedure.name, procedure.content
-        command = Command(call, seed, name, content, numbers, arguments)
+        command = Command(
+            call, seed, name, content, numbers, arguments, routing.position
+        )
         self.calls.submit(command, waiter)
 
     def effect(
@@ -396,9 +463,8 @@ class Runner:
             DeadlineError: there was no answer within ``timeout`` seconds; its
                 ``outcome`` says whether there may be one yet.
         """
-        numbers = procedure.partitions(arguments, self.application.partitions)
         self.role.check_code(procedure)
-        return self._effects.call(procedure, arguments, call, numbers, timeout)
+        return self._effects.call(procedure, arguments, call, timeout)
 
     def admit(self, numbers: list[int] | None) -> None:
         """Let an effect-logged call on these partitions pass.
@@ -418,10 +484,16 @@ class Runner:
         arguments: list[object],
         call: CallId,
         numbers: list[int] | None,
-    ) -> Effect | Outcome:
-        """Execute a procedure between two commands, and take back what it did."""
+        routing: Routing,
+    ) -> Effect | Outcome | None:
+        """Execute a procedure between two commands, and take back what it did.
+
+        None if the partitions are others by now.
+        """
         with self._turn:
             self._check_open()
+            if routing != self.calls.routing:
+                return None
             now, seed = time.time_ns() // 1000, os.urandom(16)
             with self._stops():
                 return self._executor.prepare(
@@ -435,13 +507,13 @@ class Runner:
             NotReadyError: the log has not the schema that the program expects.
             DivergedError: a partition is stopped, so what it has is old.
         """
-        count = self.application.partitions
-        numbers = procedure.partitions(arguments, count)
-        touched = range(count) if numbers is None else numbers
         with contextlib.ExitStack() as stack:
-            with self._committing:
+            with self.committing:
                 self._check_open()
                 self._check_schema()
+                count = self.partitions
+                numbers = procedure.partitions(arguments, count)
+                touched = range(count) if numbers is None else numbers
                 if (stopped := self._executor.stopped(numbers)) is not None:
                     raise stopped
                 views = {n: self._state.partitions[n].view() for n in touched}
@@ -527,7 +599,7 @@ class Runner:
 
     def stopped_partitions(self) -> tuple[int, ...]:
         """Return the partitions that diverged from the log."""
-        count = range(self.application.partitions)
+        count = range(self.partitions)
         return tuple(n for n in count if self._executor.stopped([n]) is not None)
 
     def unfit(self) -> str:
@@ -543,9 +615,51 @@ class Runner:
         # The others might lack the code that it would bring into the log.
         return "its program is another one than the log names" if other else ""
 
+    @property
+    def partitions(self) -> int:
+        """How many partitions there are, as far as the log was executed."""
+        return self._executor.shared.partitions
+
+    def resize(self, partitions: int, timeout: float | None = None) -> int:
+        """Log that there are so many partitions, and return the position of the entry.
+
+        Raises:
+            ResizeRefusedError: the rows allow no other partitions.
+            DeadlineError: the entry was not executed within ``timeout`` seconds.
+        """
+        check_partitions(partitions)
+        mine = self.application
+        mine.check_placed(partitions)
+        if not mine.row_keys:
+            raise ResizeRefusedError(f"application {mine.name!r} has no row_keys=")
+        self.wait_applied(self.end(timeout) - 1, timeout)
+        self._check_schema()
+        routing = self.calls.routing
+        if routing.partitions == partitions:
+            return routing.position  # Also if a call whose answer was lost did it.
+        entry = Resize(partitions, routing.position, mine.row_keys)
+        at = self._log.append(pack(entry))
+        self.wait_applied(at, timeout)
+        if why := self._executor.shared.refused(at):
+            raise ResizeRefusedError(f"{mine.name!r} keeps its partitions: {why}")
+        if (stopped := self._executor.stopped(None)) is not None:
+            raise stopped
+        return at
+
+    def total_hash(self) -> tuple[int, bytes]:
+        """Return a position and the total hash of all partitions there."""
+        with self.committing:
+            self._check_open()
+            position = self.position
+            views = views_of(self._state.partitions)
+        tables = self.application.row_keys.items()
+        everywhere = [table for table, key in tables if key is None]
+        with close_all(views):
+            return position, total_hash([view.tally() for view in views], everywhere)
+
     def hashes(self) -> tuple[int, list[bytes]]:
         """Return a position and the state hash of each partition there."""
-        with self._committing:
+        with self.committing:
             self._check_open()
             position = self.position
             views = views_of(self._state.partitions)
@@ -559,7 +673,7 @@ class Runner:
             DivergedError: a partition is stopped, so it is at no one position.
         """
         executor = self._executor
-        with self._turn, self._committing:
+        with self._turn, self.committing:
             self._check_open()
             if (stopped := executor.stopped(None)) is not None:
                 raise stopped

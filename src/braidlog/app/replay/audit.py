@@ -58,8 +58,10 @@ class Audit:
     findings: tuple[PartitionFinding, ...]
 
 
-def look_at(directory: Path, partitions: Sequence[int]) -> list[Seen]:
+def look_at(directory: Path, partitions: Sequence[int] | None = None) -> list[Seen]:
     """Look at the databases of a state, also while its host goes on.
+
+    At all of them, or only at some ``partitions``.
 
     Raises:
         NotFoundError: there is none.
@@ -68,7 +70,7 @@ def look_at(directory: Path, partitions: Sequence[int]) -> list[Seen]:
     with contextlib.ExitStack() as stack:
         views = []
         # All are opened before the first is hashed: hashing takes a while.
-        for number in partitions:
+        for number in _there(directory) if partitions is None else partitions:
             progress, view = look(database_path(directory, number))
             stack.callback(view.close)
             views.append((number, progress, view))
@@ -78,20 +80,25 @@ def look_at(directory: Path, partitions: Sequence[int]) -> list[Seen]:
     return seen
 
 
+def _there(directory: Path) -> Sequence[int]:
+    """Return the partitions of a state, as the first of them says."""
+    progress, view = look(database_path(directory, 0))
+    view.close()
+    return range(progress.shared.get("partitions", 1))
+
+
 def compare(going: Replay, seen: Sequence[Seen]) -> Audit:
     """Go on with a replay to what was seen, and compare.
 
     Raises:
         DivergedError: a command gave another outcome than the log says.
     """
-    ours = sorted(
-        (each for each in seen if each.partition in going.partitions),
-        key=lambda each: each.position,
-    )
     compared, waiting, findings = [], [], []
-    for each in ours:
+    for each in sorted(seen, key=lambda each: each.position):
         if each.position > going.position:
             going.advance(each.position)
+        if each.partition not in going.partitions:
+            continue  # It is not replayed here, or there are other ones by now.
         # A host knows its own log a moment before those who read it beside it.
         behind = each.position > going.position
         if behind or going.last(each.partition) > each.position:
@@ -138,5 +145,6 @@ def replay_and_compare(
                 audits.append(compare(going, reached))
         going.advance()
         going.compare_ahead()
+        going.resize()
         going.sync()
         return going.result(), audits

@@ -21,6 +21,7 @@ from braidlog.app.execution.entries import (
     Effect,
     Entry,
     Host,
+    Resize,
     unpack,
 )
 from braidlog.app.execution.epochs import Aborts, Terms
@@ -46,11 +47,19 @@ class Survey:
     aborts: Aborts = field(default_factory=Aborts)
     environments: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
     """Position of each catalog, and the environment that it was written in."""
+    partitions: int = 0
+    """How many there are where the stretch begins; those of CREATE, if it has that."""
+    resizes: list[int] = field(default_factory=list)
+    """Positions of the entries that change how many partitions there are."""
     watch: Callable[[int, Entry], None] | None = None
     """Sees each entry with its position: nobody has to decode it again."""
     _code: dict[tuple[str, bytes], int] = field(default_factory=dict)
     _together: set[tuple[int, ...]] = field(default_factory=set)
     _all: bool = False
+
+    def __post_init__(self) -> None:
+        """Take the number of the program, until the log says its own."""
+        self.partitions = self.partitions or self.application.partitions
 
     def add(
         self, records: Iterable[RecordLike], *, time_max: int | None = None
@@ -94,13 +103,16 @@ class Survey:
             self.environments.append((position, entry.fingerprint))
         elif isinstance(entry, Create):
             self._check(entry)
+            self.partitions = entry.partitions
+        elif isinstance(entry, Resize):
+            self.resizes.append(position)
+            self._all = True  # It moves rows from each partition to any other.
 
     def _check(self, entry: Create) -> None:
         mine = self.application
-        if (entry.name, entry.partitions) != (mine.name, mine.partitions):
+        if entry.name != mine.name:
             raise ApplicationMismatchError(
-                f"the log belongs to application {entry.name!r} with {entry.partitions}"
-                f" partitions, not to {mine.name!r} with {mine.partitions}"
+                f"the log belongs to application {entry.name!r}, not to {mine.name!r}"
             )
 
     def given_up(self, position: int, before: Terms | None = None) -> str | None:
@@ -130,7 +142,7 @@ class Survey:
 
     def groups(self) -> list[frozenset[int]]:
         """Return the smallest sets of partitions that no command reaches out of."""
-        everything = range(self.application.partitions)
+        everything = range(self.partitions)
         if self._all:
             return [frozenset(everything)]
         group_of = {number: {number} for number in everything}

@@ -59,3 +59,5 @@ class Replayed:
     """Positions that no copy of the log has."""
     hashes: dict[int, bytes]
     """State hash of each partition that was replayed."""
+    total_hash: bytes = b""
+    """Of all partitions together; empty unless another number of them was asked for."""

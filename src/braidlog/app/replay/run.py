@@ -13,23 +13,33 @@ are. Nothing is answered, appended or trimmed.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import time
 from collections.abc import Callable, Collection
-from dataclasses import astuple, dataclass
+from dataclasses import astuple
 from pathlib import Path
-from typing import Any, Final, Literal, Protocol, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
-from braidlog.app.errors import ApplicationMismatchError, DivergedError
-from braidlog.app.execution.definition import ApplicationDefinition
+from braidlog.app.errors import (
+    ApplicationMismatchError,
+    DivergedError,
+    ResizeRefusedError,
+)
+from braidlog.app.execution.definition import (
+    ApplicationDefinition,
+    check_partitions,
+)
 from braidlog.app.execution.entries import Create, Outcomes, unpack
 from braidlog.app.execution.executor import Executor
+from braidlog.app.execution.resizing import OUTSIDE
+from braidlog.app.execution.total import total_hash
 from braidlog.app.fingerprint import EnvironmentRule, check
 from braidlog.app.replay.inputs import Input, readable
 from braidlog.app.replay.prescan import Survey
 from braidlog.app.replay.result import Difference, Replayed, ReplayProgress
+from braidlog.app.replay.start import Moment, Start, Starts, choose
 from braidlog.app.replay.target import Target
-from braidlog.app.state.sqlite import SqliteState
 from braidlog.closable import Closable
 from braidlog.errors import BeyondEndError, InvalidArgumentError, TrimmedError
 from braidlog.paths import local_path
@@ -58,33 +68,6 @@ _ROUND: Final = 8192
 _AHEAD_RECORDS: Final = 16_384
 
 
-class Start(Protocol):
-    """A snapshot that a replay can begin from."""
-
-    @property
-    def position(self) -> int:
-        """All partitions are as they were after this position."""
-
-    @property
-    def log(self) -> str:
-        """Identity of the log that it is of; empty if it does not say."""
-
-    def restore(self, state: SqliteState, partitions: Collection[int]) -> None:
-        """Put its partitions into an empty state."""
-
-
-Starts: TypeAlias = Callable[[int | None], Start | None]
-"""Gives the newest usable snapshot, at a position or before, if there is one."""
-
-
-@dataclass(frozen=True, slots=True)
-class Moment:
-    """A time of the log: everything before the first record that is later."""
-
-    microseconds: int
-    """Since the epoch."""
-
-
 class Replay(Closable):
     """A replay in progress: it reads a log and executes it over a state."""
 
@@ -102,6 +85,7 @@ class Replay(Closable):
         starts: Starts | None = None,
         progress: Callable[[ReplayProgress], None] | None = None,
         survey: Survey | None = None,
+        resize: int | None = None,
     ) -> None:
         """Scan the log and open the state; nothing is executed yet.
 
@@ -110,13 +94,15 @@ class Replay(Closable):
         ``across`` says to "include" those as well, or to "refuse". ``outcomes`` and
         ``environment`` say what to do with differences: stop ("strict", "refuse"),
         "report" them, or ignore them ("off"). ``starts`` gives snapshots to begin from.
-        ``survey`` is a scan of the log that was made before.
+        ``survey`` is a scan of the log that was made before. ``resize`` is how many
+        partitions the result gets, whatever the log has; see `resize`.
 
         Raises:
             ApplicationMismatchError: the log belongs to another application.
             UnknownProcedureError: the program lacks code that the log needs.
             EnvironmentMismatchError: outcomes were computed in another environment.
             InvalidArgumentError: the partitions do not exist, or commands touch others.
+            ResizeRefusedError: some partitions alone cannot get another number.
             BeyondEndError: the log ends before ``until``.
             TrimmedError: the log was trimmed, and no snapshot goes that far.
         """
@@ -127,38 +113,18 @@ class Replay(Closable):
         self._progress = progress
         self._seconds = 0.0
         self._commands = 0
-        start = self._choose(starts, until)
-        at = 0 if start is None else start.position
-        self.survey = self._look_ahead(at, until) if survey is None else survey
+        start = choose(application, source, starts, until)
+        self.survey = self._look_ahead(start, until) if survey is None else survey
         self.survey.check_code()
         self.environment = self._compare_environment(environment)
-        self.partitions = self._chosen(partitions, across)
+        self._only = self._chosen(partitions, across)
+        self._resize = self._checked_resize(resize)
         self._open(target, start, self.survey.position)
         self._check_identity()
         facts = self._executor.shared.environment
         check(facts, self.application.environment, environment)
 
     # -- before anything is executed ---------------------------------------------
-
-    def _choose(
-        self, starts: Starts | None, until: int | Moment | None
-    ) -> Start | None:
-        if starts is None:
-            return None
-        if isinstance(until, Moment):
-            # Where the moment is in the log shows only while it is read.
-            survey = Survey(self.application)
-            survey.add(self._source.records(None), time_max=until.microseconds)
-            start = starts(survey.position)
-        else:
-            start = starts(until)
-        known = self._source.id
-        if start is not None and start.log not in ("", known) and known:
-            raise ApplicationMismatchError(
-                f"the snapshot at {start.position} belongs to log {start.log}, "
-                f"not to {known}: choose a snapshot of this log"
-            )
-        return start
 
     def _check_identity(self) -> None:
         """Refuse a state that was begun from the log of another application.
@@ -180,8 +146,9 @@ class Replay(Closable):
                 "snapshots"
             )
 
-    def _look_ahead(self, at: int, until: int | Moment | None) -> Survey:
-        survey = Survey(self.application, position=at)
+    def _look_ahead(self, start: Start | None, until: int | Moment | None) -> Survey:
+        at, count = (0, 0) if start is None else (start.position, start.partitions)
+        survey = Survey(self.application, position=at, partitions=count)
         if isinstance(until, Moment):
             survey.add(self._source.records(at + 1), time_max=until.microseconds)
         else:
@@ -216,34 +183,60 @@ class Replay(Closable):
 
     def _chosen(
         self, partitions: Collection[int] | None, across: Across
-    ) -> frozenset[int]:
-        everything = frozenset(range(self.application.partitions))
-        chosen = everything if partitions is None else frozenset(partitions)
+    ) -> frozenset[int] | None:
+        """Return the partitions to execute; None for all."""
+        if partitions is None:
+            return None
+        everything = frozenset(range(self.survey.partitions))
+        chosen = frozenset(partitions)
         if not chosen or not chosen <= everything:
             raise InvalidArgumentError(
                 f"partitions are 0 to {len(everything) - 1}; choose at least one "
                 f"of them, not {sorted(chosen)}"
             )
         closed = self.survey.closed(chosen)
+        if closed != chosen and self.survey.resizes:
+            raise InvalidArgumentError(
+                f"the log changes the number of partitions at {self.survey.resizes[0]}:"
+                " replay all of them, or begin at a snapshot behind that"
+            )
         if closed != chosen and across == "refuse":
             raise InvalidArgumentError(
                 f"commands on partitions {sorted(chosen)} also touch "
                 f"{sorted(closed - chosen)}: choose these too, or pass "
                 "across='include'"
             )
-        return closed
+        return None if closed == everything else closed
+
+    def _checked_resize(self, count: int | None) -> int | None:
+        if count is None:
+            return None
+        check_partitions(count)
+        if self._only is not None:
+            raise ResizeRefusedError(
+                f"only {sorted(self._only)} are replayed, and rows of a partition may"
+                " belong to any other: replay all of them"
+            )
+        if not self.application.row_keys:
+            raise ResizeRefusedError(f"{self.application!r} has no row_keys=")
+        return count
 
     def _open(self, target: Target, start: Start | None, end: int) -> None:
         self._end = end
         self._target = target
         looks = self._outcomes != "off"
         same = self._outcomes == "strict"
-        begun = target.begun(self.partitions)
+        only, count = self._only, self.survey.partitions
+        begun = target.begun(only)
         if begun and (not looks or target.compared(same=same)):
-            self._state = target.open(self.partitions)
+            self._state = target.open(only, count)
             self._executor = self._execute()
             at = 0 if start is None else start.position
             fits = at <= self._executor.position and self._executor.highest <= end
+            if self._executor.shared.routing == OUTSIDE:
+                # It is no state to go on from, only the end that was asked for.
+                same_end = self._executor.position == end
+                fits = same_end and self._resize == len(self._state.partitions)
             if fits and not (looks and self._forgot()):
                 self.start = self._executor.position
                 if self._outcomes == "report":
@@ -253,11 +246,12 @@ class Replay(Closable):
                     ]
                 return
             self._state.close()
-        target.start_over(self.partitions)
-        self._state = target.open(self.partitions)
+        target.start_over(only)
+        self._state = target.open(only, count)
         if start is not None:
-            start.restore(self._state, self.partitions | {0})
-        target.restored(self.partitions)
+            wanted = range(count) if only is None else only | {0}
+            start.restore(self._state, wanted)
+        target.restored(only)
         self._executor = self._execute()
         self.start = self._executor.position
 
@@ -282,7 +276,7 @@ class Replay(Closable):
             self._state,
             given_up=self._given_up,
             environment="off",  # All of it was looked at.
-            partitions=self.partitions,
+            partitions=self._only,
         )
         executor.shared.on_difference = self._differs
         return executor
@@ -300,7 +294,7 @@ class Replay(Closable):
             self.differences.append(found)
         if self._outcomes == "strict":
             # The same call must not go on behind what it stopped at.
-            self._target.unfinished(self.partitions)
+            self._target.unfinished(self._only)
             raise DivergedError(
                 str(found),
                 position=position,
@@ -310,6 +304,13 @@ class Replay(Closable):
             )
 
     # -- executing ---------------------------------------------------------------
+
+    @property
+    def partitions(self) -> frozenset[int]:
+        """The partitions that are replayed, as they are now."""
+        if self._only is not None:
+            return self._only
+        return frozenset(range(len(self._state.partitions)))
 
     @property
     def position(self) -> int:
@@ -384,6 +385,30 @@ class Replay(Closable):
                 shared.compare(record.position, entry)
         self._note_differences()
 
+    def resize(self) -> None:
+        """Give the result as many partitions as were asked for; it ends here.
+
+        The rows are spread over them by their keys, and the total hashes of before and
+        behind it compared. The log has no entry that says so: nothing of it can be
+        executed on these partitions. Nothing if no number was asked for.
+
+        Raises:
+            ResizeRefusedError: the rows allow no other partitions.
+        """
+        if self._resize is None or self._executor.shared.routing == OUTSIDE:
+            return
+        self._executor.spread_outside(self._resize, self.application.row_keys)
+
+    def total_hash(self) -> bytes:
+        """Return the total hash: it is the same for the same rows in any partitions."""
+        tables = self.application.row_keys.items()
+        everywhere = [table for table, key in tables if key is None]
+        tallies = []
+        for partition in self._state.partitions:
+            with contextlib.closing(partition.view()) as view:
+                tallies.append(view.tally())
+        return total_hash(tallies, everywhere)
+
     def hashes(self, partitions: Collection[int] | None = None) -> dict[int, bytes]:
         """Return the state hash of partitions, by default of all that are replayed."""
         found = {}
@@ -414,6 +439,7 @@ class Replay(Closable):
             environment=self.environment,
             missing=survey.missing,
             hashes=self.hashes(),
+            total_hash=self.total_hash() if self._resize is not None else b"",
         )
 
     def go_on(self) -> None:
@@ -429,7 +455,7 @@ class Replay(Closable):
     def sync(self) -> None:
         """Make the state durable, so that it outlives a crash of the machine."""
         self._state.settle()
-        self._target.synced(self.partitions)
+        self._target.synced(self._only)
 
     def close(self) -> None:
         """Close the state; a replay that is not at its end can go on from it."""
@@ -461,5 +487,6 @@ def replay(
     with Replay(application, source, target, **options) as going:
         going.advance()
         going.compare_ahead()
+        going.resize()
         going.sync()
         return going.result()

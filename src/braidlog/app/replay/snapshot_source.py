@@ -36,6 +36,11 @@ class SnapshotStart:
     log: str = ""
     """Identity of the log that it is of."""
 
+    @property
+    def partitions(self) -> int:
+        """How many partitions it has."""
+        return len(self.files)
+
     def check(self) -> None:
         """Compare the files with what was written.
 
@@ -82,10 +87,9 @@ class SnapshotStart:
 class SnapshotStarts:
     """The directory of a host's snapshots."""
 
-    def __init__(self, path: Path, partitions: int) -> None:
+    def __init__(self, path: Path) -> None:
         """Name the directory; it does not have to be there."""
         self._path = path
-        self._partitions = partitions
 
     def __call__(self, until: int | None) -> SnapshotStart | None:
         """Return the newest snapshot at ``until`` or before whose files are sound."""
@@ -117,7 +121,7 @@ class SnapshotStarts:
 
     def _start(self, path: Path, facts: dict[str, Any]) -> SnapshotStart:
         files = tuple((row[0], row[1], row[2], row[3]) for row in facts["files"])
-        if facts["format"] != _FORMAT or len(files) != self._partitions:
+        if facts["format"] != _FORMAT or len(files) != facts["partitions"]:
             msg = f"format {facts['format']}, {len(files)} partitions"
             raise CorruptionError(msg, path=str(path))
         return SnapshotStart(path, facts["position"], files, facts.get("log", ""))

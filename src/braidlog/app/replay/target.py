@@ -33,6 +33,7 @@ _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 class _Mark:
     application: str
     partitions: list[int]
+    """Those that are replayed; empty if all are."""
     cut: str
     restored: bool
     boot: str
@@ -90,7 +91,7 @@ class Target:
             )
             raise CorruptionError(msg, path=str(self.path / _MARK)) from error
 
-    def begun(self, partitions: frozenset[int]) -> bool:
+    def begun(self, partitions: frozenset[int] | None) -> bool:
         """Whether a replay of these partitions was begun here and can go on.
 
         Raises:
@@ -99,6 +100,10 @@ class Target:
         if self._found is None:
             return False
         found, mine = self._found, self._mark(partitions, restored=True)
+        # Older versions listed all of them.
+        whole = found.partitions == [*range(self._application.partitions)]
+        if whole and partitions is None:
+            found = replace(found, partitions=[])
         if (found.application, found.cut) != (mine.application, mine.cut):
             raise InvalidArgumentError(
                 f"{self.path} has a replay of {found.application!r} with cut "
@@ -106,22 +111,22 @@ class Target:
             )
         if found.partitions != mine.partitions:
             raise InvalidArgumentError(
-                f"{self.path} has a replay of partitions {found.partitions}, not "
-                f"of {mine.partitions}: choose another directory"
+                f"{self.path} has a replay of partitions {found.partitions or 'all'}, "
+                f"not of {mine.partitions or 'all'}: choose another directory"
             )
         return found.restored and found.boot in ("", boot())
 
     def _mark(
-        self, partitions: frozenset[int], *, restored: bool, synced: bool = False
+        self, partitions: frozenset[int] | None, *, restored: bool, synced: bool = False
     ) -> _Mark:
         name, since = self._application.name, "" if synced else boot()
         kept, compared = [], True
         if restored and self._found is not None:
             kept, compared = self.differences, self._found.compared
-        numbers = sorted(partitions)
+        numbers = sorted(partitions or ())
         return _Mark(name, numbers, self._cut, restored, since, kept, compared)
 
-    def start_over(self, partitions: frozenset[int]) -> None:
+    def start_over(self, partitions: frozenset[int] | None) -> None:
         """Remove what a replay left here, and mark the directory for this one."""
         self.path.mkdir(parents=True, exist_ok=True)
         # The mark first, and it stays: without it the rest would be nobody's.
@@ -132,15 +137,15 @@ class Target:
             elif each.name != _MARK:
                 each.unlink()
 
-    def restored(self, partitions: frozenset[int]) -> None:
+    def restored(self, partitions: frozenset[int] | None) -> None:
         """Note that the databases are at one position: from here on replay goes on."""
         self._write(self._mark(partitions, restored=True))
 
-    def synced(self, partitions: frozenset[int]) -> None:
+    def synced(self, partitions: frozenset[int] | None) -> None:
         """Note that the databases are durable as they are."""
         self._write(self._mark(partitions, restored=True, synced=True))
 
-    def unfinished(self, partitions: frozenset[int]) -> None:
+    def unfinished(self, partitions: frozenset[int] | None) -> None:
         """Note that the next replay here has to start over."""
         self._write(self._mark(partitions, restored=False))
 
@@ -171,12 +176,13 @@ class Target:
         durable.replace(self.path / _MARK, data, temporary=self.path / _ASIDE)
         self._found = mark
 
-    def open(self, partitions: frozenset[int]) -> SqliteState:
+    def open(self, partitions: frozenset[int] | None, count: int) -> SqliteState:
         """Open the databases of these partitions, and the one of partition 0.
 
-        What is written there is durable when the state was synced.
+        There are ``count`` of them all, unless what is here says another number. What
+        is written there is durable when the state was synced.
         """
         if self._found is not None and not self._found.boot:
             self.restored(partitions)
-        count = self._application.partitions
-        return SqliteState(self.path, count, only=partitions | {0}, unsynced=True)
+        only = None if partitions is None else partitions | {0}
+        return SqliteState(self.path, count, only=only, unsynced=True)

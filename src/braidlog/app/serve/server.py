@@ -45,6 +45,7 @@ from braidlog.wire.messages import (
     GetAppStatus,
     Message,
     Promote,
+    Resize,
     TakeSnapshot,
 )
 from braidlog.wire.roles import Role
@@ -58,6 +59,8 @@ _WAITING_MAX: Final = 1024
 _UNSENT_BYTES_MAX: Final = 64 << 20
 _READ_S: Final = 30.0
 _PROMOTE_S: Final = 60.0
+# Who asks for other partitions hears so often that it is not done yet.
+_RESIZE_S: Final = 5.0
 
 
 class _Answer:
@@ -128,6 +131,8 @@ class CallServer:
                 self._say(request, message, role)
             elif isinstance(message, Promote):
                 self._in_thread(request, self._promote)
+            elif isinstance(message, Resize):
+                self._in_thread(request, partial(self._resize, message.partitions))
             elif isinstance(message, TakeSnapshot):
                 self._in_thread(request, partial(self._takings.ask, message))
             elif isinstance(message, FetchSnapshot):
@@ -251,6 +256,10 @@ class CallServer:
 
     def _promote(self) -> AppStatus:
         self._runner.promote(_PROMOTE_S)
+        return self._status(())
+
+    def _resize(self, partitions: int) -> AppStatus:
+        self._runner.resize(partitions, _RESIZE_S)
         return self._status(())
 
 

@@ -31,7 +31,7 @@ def status_of(
     why = _why(runner, known.stop - 1 - applied, stopped, draining=draining)
     return AppStatus(
         application=runner.application.name,
-        partitions=runner.application.partitions,
+        partitions=runner.partitions,
         host=runner.role.host,
         active=runner.role.active,
         epoch=runner.role.epoch,

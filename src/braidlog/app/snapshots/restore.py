@@ -123,13 +123,12 @@ def _restore(
     marker: Path,
     check: Callable[[], None],
 ) -> None:
-    if count != len(state.partitions):
-        msg = f"snapshot {snapshot.number} has {count} partitions"
-        raise ApplicationMismatchError(msg)
     marker.write_text(f"{snapshot.number}\n")
     durable.sync(marker)
     durable.sync(files.path)
     where = files.directory(snapshot.number)
+    if count != len(state.partitions):
+        state.begin_again(count)
     for partition in range(count):
         check()
         files.step("restore")

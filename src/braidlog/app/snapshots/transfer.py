@@ -13,7 +13,6 @@ from typing import Any, Final
 from braidlog import durable
 from braidlog.app.caller.caller import AsyncCaller, Caller
 from braidlog.app.errors import (
-    ApplicationMismatchError,
     DivergedError,
     SnapshotDamagedError,
 )
@@ -161,9 +160,6 @@ def make_state(
             raise
         _log.warning("no host offered its state (%s); reading the whole log", error)
         return
-    if len(made.sizes) != partitions:
-        msg = f"the other host has {len(made.sizes)} partitions, not {partitions}"
-        raise ApplicationMismatchError(msg)
     shutil.rmtree(state, ignore_errors=True)
     # Not by `durable`: a crash that undoes it has the state taken again.
     incoming.rename(state)

@@ -14,6 +14,7 @@ import cbor2
 
 from braidlog import durable
 from braidlog.app.errors import DeterminismError, StepBudgetError
+from braidlog.app.execution.total import TableTally, Tally
 from braidlog.app.state import sql_rules
 from braidlog.app.state.changes import Change, Shape, quoted
 from braidlog.app.state.failures import FAILURES, breakage_at
@@ -29,6 +30,10 @@ a command is: fixed for ever."""
 _HASH_BYTES: Final = 16
 _ROWS: Final = 512
 _CHECKED_MAX: Final = 1000
+_SCHEMA: Final = (
+    "SELECT type, name, tbl_name, sql FROM sqlite_schema"
+    " WHERE name NOT LIKE 'sqlite_%' ORDER BY type, name"
+)
 
 
 class Database:
@@ -236,6 +241,18 @@ class DatabaseView:
         with breakage_at(self._path):
             return rows_hash(self._reader.connection, self._own)
 
+    def tally(self, *, rows: bool = True) -> Tally:
+        """Return what the partition adds to the total hash; or of the schema alone."""
+        self._reader.inside = False
+        with breakage_at(self._path):
+            connection = self._reader.connection
+            tally = Tally(rows_hash(connection, (_SCHEMA,)))
+            for name in self._shapes if rows else ():
+                table = tally.tables[name] = TableTally()
+                for row in connection.execute(f"SELECT * FROM {quoted(name)}"):
+                    table.add(name, row)
+        return tally
+
     def size(self) -> int:
         """Return about how many bytes a copy has."""
         self._reader.inside = False
@@ -277,11 +294,7 @@ def content_hash(
     command, which a hash kept up to date would cost. ``internal`` are queries whose
     rows count as well.
     """
-    schema = (
-        "SELECT type, name, tbl_name, sql FROM sqlite_schema"
-        " WHERE name NOT LIKE 'sqlite_%' ORDER BY type, name"
-    )
-    queries = [schema, *internal]
+    queries = [_SCHEMA, *internal]
     if connection.table_exists("main", "sqlite_sequence"):
         queries.append("SELECT name, seq FROM sqlite_sequence ORDER BY name")
     for name, shape in shapes.items():

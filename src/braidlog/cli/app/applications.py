@@ -52,6 +52,7 @@ _NOBODY = "check --hosts or BRAIDLOG_HOSTS; `braidlog app run` starts a host"
 _ELSEWHERE = {
     "hosts": ("app.hosts", "hosts"),
     "forget": ("app.hosts", "forget"),
+    "resize": ("app.resize", "resize"),
     "snapshot": ("app.snapshots", "snapshot"),
     "replay": ("app.replay", "replay_"),
     "verify": ("app.replay", "verify"),

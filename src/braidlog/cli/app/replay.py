@@ -100,6 +100,12 @@ def _partitions(_: click.Context, __: click.Parameter, text: str | None) -> Any:
     show_default=True,
     help="What to do if commands also touch other partitions.",
 )
+@click.option(
+    "--resize",
+    type=parameters.Whole(1),
+    metavar="NUMBER",
+    help="Spread the result over this many partitions, by the row keys.",
+)
 @outcomes_option
 @environment_option
 @click.option(
@@ -195,7 +201,7 @@ def _looks(
     looks = starts.seen()
     live = session.data / "state"
     if here and live.exists():
-        looks.append(look_at(live, range(application.partitions)))
+        looks.append(look_at(live))
     return looks
 
 
@@ -218,7 +224,7 @@ def _starts(
     from braidlog.app.replay.snapshot_source import SnapshotStarts
 
     where = session.data / "snapshots" if path is None else path
-    return SnapshotStarts(where, application.partitions)
+    return SnapshotStarts(where)
 
 
 @contextlib.contextmanager
@@ -290,6 +296,8 @@ def _tell(session: Session, done: Replayed, lacks: Lacks | None) -> None:
         named["seconds"] = round(done.seconds, 3)
         named["commands_per_second"] = round(done.commands_per_second)
         hashes = named.pop("hashes")
+        if not done.total_hash:
+            del named["total_hash"]
         return {**named, **{f"partition {n}": text for n, text in hashes.items()}}
 
     if lacks is not None and session.as_json:
@@ -407,7 +415,7 @@ def _compare(
     from braidlog.app.replay.audit import compare, look_at
 
     snapshots = [seen for seen in starts.seen() if seen and seen[0].position > told]
-    now = look_at(live, range(application.partitions))
+    now = look_at(live)
     going.go_on()  # After the look: the log has what was seen.
     for seen in [*snapshots, now]:
         yield compare(going, seen)

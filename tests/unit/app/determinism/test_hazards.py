@@ -31,7 +31,7 @@ from braidlog.app.execution.answers import answer
 from braidlog.app.execution.executor import Executor
 from braidlog.app.execution.outcome import Status
 from braidlog.app.fingerprint import check
-from braidlog.app.state import database, sqlite
+from braidlog.app.state import database, sqlite_partition
 from braidlog.app.state.sqlite import SqliteState
 from braidlog.app.testing import NotRepeatedError, run_twice
 from braidlog.errors import CorruptionError
@@ -190,7 +190,7 @@ def test_limits_of_resources(
 ) -> None:
     text = "def down(n): return down(n)\ndef p(ctx, x): return down(x)\n"
     assert "deep" in refused(load, text)
-    for module in (database, sqlite):
+    for module in (database, sqlite_partition):
         monkeypatch.setattr(module, "STEPS_MAX", 1000)
     (outcome,) = execute(tmp_path, make(), ("runaway", 1))
     assert outcome.status == Status.FAILED

@@ -388,9 +388,27 @@ def test_memory_is_given_up_and_not_executed(make: Make) -> None:
 def test_another_application_is_refused(make: Make) -> None:
     hosted = make()
     hosted.executor.commit(everywhere=True)
-    for other in (make_bank(partitions=2), Application("other", partitions=3)):
-        with pytest.raises(ApplicationMismatchError):
-            hosted.reopen(other)
+    with pytest.raises(ApplicationMismatchError, match="'bank'; this program has"):
+        hosted.reopen(Application("other", partitions=3))
+
+
+@pytest.mark.parametrize("partitions", [1, 2, 7])
+def test_a_log_has_its_own_number_of_partitions(
+    tmp_path: Path, partitions: int
+) -> None:
+    log = Records(make_bank())
+    log.command("deposit", 1, 10)
+    bank = make_bank(partitions=partitions)
+    state = SqliteState(tmp_path, partitions)
+    executor = Executor(bank, state)
+    outcomes = executor.feed(log.after(executor))
+    executor.commit()
+    assert [answer(outcome) for outcome in outcomes] == [10]
+    assert len(state.partitions) == executor.shared.partitions == 3
+    state.close()
+    again = SqliteState(tmp_path, partitions)
+    assert (len(again.partitions), Executor(bank, again).position) == (3, 3)
+    again.close()
 
 
 def test_the_schema_grows_by_steps(tmp_path: Path) -> None:

@@ -34,7 +34,8 @@ from braidlog.app.execution.entries import Effect, Outcomes, unpack
 from braidlog.app.execution.executor import Executor
 from braidlog.app.host.runner import Runner
 from braidlog.app.log.source import EmbeddedLog
-from braidlog.app.state.sqlite import SqlitePartition, SqliteState
+from braidlog.app.state.sqlite import SqliteState
+from braidlog.app.state.sqlite_partition import SqlitePartition
 from braidlog.errors import (
     ClosedError,
     CorruptionError,
@@ -242,7 +243,7 @@ def test_a_state_without_its_log_is_refused(bank: Application, tmp_path: Path) -
     other = Application("other", partitions=3)
     shutil.rmtree(tmp_path / "state")
     bank.open(tmp_path, **OPTIONS).close()
-    with pytest.raises(ApplicationMismatchError, match="'bank' with 3 partitions"):
+    with pytest.raises(ApplicationMismatchError, match="belong to application 'bank'"):
         other.open(tmp_path, **OPTIONS)
 
 

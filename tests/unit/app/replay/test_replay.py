@@ -181,8 +181,9 @@ def test_directories_of_others_are_not_touched(log: Records, tmp_path: Path) -> 
 
 
 def test_the_log_of_another_application(log: Records, tmp_path: Path) -> None:
-    with pytest.raises(ApplicationMismatchError, match="with 3 partitions, not to"):
-        replay(make_bank(partitions=4), ListInput(log.records), tmp_path / "again")
+    other = Application("other", partitions=3)
+    with pytest.raises(ApplicationMismatchError, match="'bank', not to 'other'"):
+        replay(other, ListInput(log.records), tmp_path / "again")
     assert not (tmp_path / "again").exists()
 
 
@@ -289,6 +290,7 @@ class Copies:
     position: int
     path: Path
     log: str = ""
+    partitions: int = 3
 
     def restore(self, state: SqliteState, partitions: Collection[int]) -> None:
         for number in partitions:

@@ -127,7 +127,7 @@ def test_a_snapshot_of_another_log_is_refused(tmp_path: Path) -> None:
     bank, one, two = banks_with_snapshots(tmp_path)
     source = commands_of(one)
     for where, fits in ((one, True), (two, False)):
-        starts = SnapshotStarts(where / "snapshots", 3)
+        starts = SnapshotStarts(where / "snapshots")
         if fits:
             assert replay(bank, source, tmp_path / "fits", starts=starts).start
             continue

@@ -36,7 +36,7 @@ def starts(log: Records, tmp_path: Path) -> SnapshotStarts:
     for number in (1, 2, 3):
         write(log, path / f"{number:012}", number * 30, number)
     (path / "new").mkdir()
-    return SnapshotStarts(path, 3)
+    return SnapshotStarts(path)
 
 
 def write(log: Records, path: Path, position: int, number: int) -> None:
@@ -56,6 +56,7 @@ def write(log: Records, path: Path, position: int, number: int) -> None:
     state.close()
     shutil.rmtree(work)
     facts = {"format": 1, "files": files, "position": position, "number": number}
+    facts["partitions"] = len(files)
     (path / "snapshot.cbor").write_bytes(encode(facts))
 
 
@@ -94,7 +95,7 @@ def test_a_damaged_one_gives_way_to_an_older(
     elif damage == "facts":
         (newest / "snapshot.cbor").write_bytes(b"\x00")
     else:
-        facts = {"format": 1, "files": [], "position": 90}
+        facts = {"format": 1, "files": [], "position": 90, "partitions": 3}
         (newest / "snapshot.cbor").write_bytes(encode(facts))
     source = ListInput(log.records)
     done = replay(log.application, source, tmp_path / "again", starts=starts)
@@ -183,7 +184,7 @@ def test_a_directory_is_ours_wherever_starting_over_was_killed(
 
 
 def test_there_are_none(tmp_path: Path) -> None:
-    assert SnapshotStarts(tmp_path / "none", 3)(None) is None
+    assert SnapshotStarts(tmp_path / "none")(None) is None
 
 
 def test_the_snapshots_that_a_host_takes(tmp_path: Path) -> None:
@@ -197,7 +198,7 @@ def test_the_snapshots_that_a_host_takes(tmp_path: Path) -> None:
             host.call("transfer", account, account + 1, 50)
         position, hashes = host.hashes()
         source = commands_of(tmp_path / "bank")
-        real = SnapshotStarts(tmp_path / "bank" / "snapshots", 3)
+        real = SnapshotStarts(tmp_path / "bank" / "snapshots")
         done = replay(bank, source, tmp_path / "again", starts=real, until=position)
         source.close()
     assert done.start == taken.position

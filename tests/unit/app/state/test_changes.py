@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from braidlog.app.determinism.codec import decode, encode
-from braidlog.app.state.sqlite import SqlitePartition
+from braidlog.app.state.sqlite_partition import SqlitePartition
 from braidlog.errors import CorruptionError
 
 SCHEMA = """

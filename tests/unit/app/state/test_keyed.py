@@ -25,7 +25,7 @@ from braidlog.app.execution.state import Progress, Saved
 from braidlog.app.replay.inputs import commands_of
 from braidlog.app.replay.run import replay
 from braidlog.app.state.keyed import KeyedTable
-from braidlog.app.state.sqlite import SqlitePartition
+from braidlog.app.state.sqlite_partition import SqlitePartition
 from braidlog.errors import InvalidArgumentError, NotFoundError, TooLargeError
 
 TEXT = st.text(st.sampled_from("ab\x7f\xffé\ud7ff\ue000\U0010ffff\0"), max_size=3)

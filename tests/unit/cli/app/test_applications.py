@@ -185,6 +185,24 @@ def test_a_host_takes_a_snapshot_of_its_own(bank: Served) -> None:
     )
 
 
+def test_an_application_gets_other_partitions(bank: Served, tmp_path: Path) -> None:
+    bank.run("call", "deposit", "7", "70")
+    (before,) = bank.json("call", "total")
+    (said,) = bank.json("resize", "5")
+    assert (said["partitions"], said["position"] > 0) == (5, True)
+    (status,) = bank.json("status")
+    assert status["partitions"] == 5
+    (after,) = bank.json("call", "total")
+    assert after["result"] == before["result"]
+    assert "5 partitions as of" in run("resize", "5", "--host", bank.address).stdout
+    assert "from 1 to 4096" in bank.run("resize", "5000", code=1).stderr
+    free = ["--directory", str(tmp_path / "free"), "--app", APP]
+    run("call", "deposit", "1", "1", *free)
+    assert "2 partitions as of position" in run("resize", "2", *free).stdout
+    both = run("resize", "2", *free, "--host", bank.address, code=2)
+    assert "exclude each other" in both.stderr
+
+
 def test_a_directory_whose_host_runs_is_told_from_one_that_is_free(
     bank: Served, tmp_path: Path
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import apsw
@@ -17,7 +18,7 @@ from unit.cli.conftest import Cli
 from unit.sources.test_dead import flip, nodes
 
 BANK = "unit.cli.app.test_replay:bank"
-bank = make_bank()
+bank = make_bank(row_keys={"account": "id"})
 
 
 @pytest.fixture
@@ -38,6 +39,19 @@ def test_replay_says_what_it_did(hosted: Cli, tmp_path: Path) -> None:
     text = hosted.run("app", "replay", BANK, state).stdout
     assert "commands_per_second" in text
     assert f"partition 0          {done['hashes']['0']}" in text
+
+
+def test_replay_into_another_number_of_partitions(hosted: Cli, tmp_path: Path) -> None:
+    words = ("app", "replay", BANK)
+    [done] = hosted.json(*words, str(tmp_path / "five"), "--resize", "5")
+    [other] = hosted.json(*words, str(tmp_path / "two"), "--resize", "2")
+    assert (len(done["hashes"]), len(other["hashes"])) == (5, 2)
+    assert done["total_hash"] == other["total_hash"]
+    text = hosted.run(*words, str(tmp_path / "five"), "--resize", "5").stdout
+    assert re.search(f"total_hash +{done['total_hash']}\n", text)
+    assert "total_hash" not in hosted.run(*words, str(tmp_path / "three")).stdout
+    some = (*words, str(tmp_path / "some"), "--resize", "2", "--partitions", "0")
+    assert "replay all of them" in hosted.run(*some, "--until", "9", code=1).stderr
 
 
 def test_replay_up_to_a_position_or_time(hosted: Cli, tmp_path: Path) -> None:
