@@ -53,11 +53,11 @@ class Entries:
         found: list[Entry] = []
         size = 0
         for index in range(begin, end):
-            if index in self.damaged:
-                raise CorruptionError("damaged")
             entry = self.entries[index]
             if found and size + entry.size > bytes_max:
                 break
+            if index in self.damaged:
+                raise CorruptionError("damaged")
             size += entry.size
             found.append(entry)
         return found
