@@ -45,7 +45,7 @@ ALLOWED = {
         *{"uuid", "braidlog.app.errors", "braidlog.app.findings"},
     },
     "app.execution": {
-        *{"hashlib", "pathlib", "re", "struct", "uuid", "warnings", "zlib"},
+        *{"cbor2", "hashlib", "pathlib", "re", "struct", "uuid", "warnings", "zlib"},
         *{"braidlog.app.determinism", "braidlog.app.errors", "braidlog.app.findings"},
         *{"braidlog.app.fingerprint", "braidlog.app.procedure"},
         *{"braidlog.names", "braidlog.suggestions", "braidlog.types"},
