@@ -89,9 +89,10 @@ class Parts:
     def _positions(self) -> tuple[int, ...]:
         positions = [0] * self._whole.count
         for indexes, entry in self._parts:
-            first = entry.waiter.result()
-            for offset, at in enumerate(indexes):
-                positions[at] = first + offset
+            # A part that was parted again, by a further change, is in no row either.
+            found = positions_of(entry.waiter.result(), len(indexes))
+            for at, position in zip(indexes, found, strict=True):
+                positions[at] = position
         return tuple(positions)
 
 
