@@ -8,9 +8,10 @@ from sim.checkers.appends import AppendChecker, Outcome
 from sim.checkers.claims import ClaimChecker
 from sim.checkers.cuts import CutChecker, CutRun
 from sim.checkers.epochs import EpochChecker
-from sim.checkers.register import IndexedChecker, Operation, check_register
+from sim.checkers.register import ANYTHING, IndexedChecker, Operation, check_register
 
 __all__ = [
+    "ANYTHING",
     "AppendChecker",
     "ClaimChecker",
     "CutChecker",

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 from sim.errors import MisuseError, ViolationError
 
-__all__ = ["IndexedChecker", "Operation", "check_register"]
+__all__ = ["ANYTHING", "IndexedChecker", "Operation", "check_register"]
 
+ANYTHING = object()
 _STATES_MAX = 1_000_000
 
 
@@ -23,6 +24,8 @@ class Operation:
     begin: float
     # Infinite: a write whose outcome is unknown. Such reads are left out.
     end: float = math.inf
+    # What a write found: it is a swap of this value.
+    found: Hashable = ANYTHING
 
 
 def check_register(operations: Sequence[Operation], initial: Hashable = None) -> None:
@@ -64,18 +67,25 @@ def _next(
 ) -> list[tuple[int, Hashable]]:
     candidates = []
     first_end = math.inf
-    for at, op in enumerate(ops):
+    # All before the lowest zero bit are done.
+    start = (~done & (done + 1)).bit_length() - 1
+    for at in range(start, len(ops)):
+        op = ops[at]
         # Sorted by begin: whatever follows begins later still.
         if op.begin > first_end:
             break
         if done >> at & 1:
             continue
         first_end = min(first_end, op.end)
-        if op.write or op.value == value:
-            candidates.append((at, op))
-    return [
-        (done | 1 << at, op.value) for at, op in candidates if op.begin <= first_end
-    ]
+        if op.found not in (ANYTHING, value) if op.write else op.value != value:
+            continue
+        candidates.append((at, op))
+    candidates = [(at, op) for at, op in candidates if op.begin <= first_end]
+    for at, op in candidates:
+        if not op.write:
+            # It changes nothing, so nothing is lost if it is next.
+            return [(done | 1 << at, value)]
+    return [(done | 1 << at, op.value) for at, op in candidates]
 
 
 class IndexedChecker:

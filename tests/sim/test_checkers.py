@@ -5,6 +5,7 @@ from random import Random
 
 import pytest
 from sim.checkers import (
+    ANYTHING,
     AppendChecker,
     ClaimChecker,
     CutChecker,
@@ -240,6 +241,12 @@ def read(value: str | None, begin: float, end: float) -> Operation:
     return Operation("r", False, value, begin, end)
 
 
+def swap(
+    found: str | None, value: str, begin: float, end: float = float("inf")
+) -> Operation:
+    return Operation("s", True, value, begin, end, found)
+
+
 LINEAR = {
     "empty": [],
     "initial": [read(None, 0, 1)],
@@ -253,6 +260,8 @@ LINEAR = {
         read("b", 8, 9),
     ],
     "same instant": [write("a", 0, 1), read("a", 1, 1), read("a", 1, 2)],
+    "swaps in turn": [swap("a", "b", 0, 9), swap(None, "a", 0, 9), read("b", 10, 11)],
+    "unknown swap never done": [write("a", 0, 1), swap("x", "b", 2), read("a", 3, 4)],
 }
 NOT_LINEAR = {
     "stale": [write("a", 0, 1), read(None, 2, 3)],
@@ -266,6 +275,8 @@ NOT_LINEAR = {
         read("b", 12, 13),
     ],
     "lost": [write("a", 0, 1), write("b", 2, 3), read("a", 4, 5)],
+    "swapped twice": [swap(None, "a", 0, 9), swap(None, "b", 0, 9)],
+    "unknown swap of another": [write("a", 0, 1), swap("x", "b", 2), read("b", 3, 4)],
 }
 
 
@@ -294,7 +305,8 @@ def by_trying_all(operations: list[Operation], value: object = None) -> bool:
         rest = [other for other in operations if other is not op]
         if any(other.end < op.begin for other in rest):
             continue
-        if op.write and by_trying_all(rest, op.value):
+        fits = op.found in (ANYTHING, value)
+        if op.write and fits and by_trying_all(rest, op.value):
             return True
         if not op.write and op.value == value and by_trying_all(rest, value):
             return True
@@ -311,9 +323,9 @@ def test_the_search_agrees_with_trying_all_orders() -> None:
             end = begin + 1 + random.randrange(6)
             if random.random() < 0.5:
                 unknown = random.random() < 0.3
-                history.append(
-                    write(str(number), begin, float("inf") if unknown else end)
-                )
+                until = float("inf") if unknown else end
+                found = random.choice([*[ANYTHING] * 9, None, *"012345"[:number]])
+                history.append(Operation("w", True, str(number), begin, until, found))
             else:
                 value = random.choice([None, *"012345"[: number + 1]])
                 history.append(read(value, begin, end))

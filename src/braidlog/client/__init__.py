@@ -5,7 +5,8 @@ over `connection`, and neither knows the other. Whatever is the same for an embe
 is in `braidlog.store`.
 """
 
-from braidlog.client.blocking import Client, ClusterLog, connect
+from braidlog.client.append.writer import AsyncLogWriter
+from braidlog.client.blocking import Client, ClusterLog, LogWriter, connect
 from braidlog.client.client import AsyncClient, connect_async
 from braidlog.client.description import ClusterLogDescription
 from braidlog.client.log import AsyncClusterLog
@@ -14,10 +15,12 @@ from braidlog.client.settings import ClientSettings
 __all__ = [
     "AsyncClient",
     "AsyncClusterLog",
+    "AsyncLogWriter",
     "Client",
     "ClientSettings",
     "ClusterLog",
     "ClusterLogDescription",
+    "LogWriter",
     "connect",
     "connect_async",
 ]

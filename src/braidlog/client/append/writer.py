@@ -125,7 +125,8 @@ class AsyncLogWriter:
         With an ``expected`` position it is appended there or not at all.
 
         Raises:
-            FencedError: another writer has taken over; nothing was appended.
+            FencedError: another writer has taken over. Its ``outcome`` is "unknown" if
+                an attempt before it got no answer; else nothing was appended.
             ConflictError: the log does not end at the ``expected`` position.
             DeadlineError: the outcome is not known; the writer takes no more.
             TooLargeError: the record is over its limit.
@@ -275,9 +276,13 @@ class AsyncLogWriter:
                     self._log, message, data, until=deadline
                 )
             except LogError as error:
-                if repeat and isinstance(error, QuotaExceededError):
-                    error.outcome = "unknown"  # An attempt before may be stored.
-                if not is_unknown(error) or loop.time() >= deadline:
+                final = not is_unknown(error)
+                if repeat:
+                    # An attempt before may be stored: even who is fenced now may have
+                    # owned the log when that came.
+                    error.outcome = "unknown"
+                    final &= not isinstance(error, QuotaExceededError)
+                if final or loop.time() >= deadline:
                     raise
                 repeat = True
                 await asyncio.sleep(backoff.pause(settings.share()))

@@ -1,0 +1,1 @@
+"""A key-value store with fail-over; its write-ahead log is a shard."""
