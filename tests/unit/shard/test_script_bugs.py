@@ -10,11 +10,12 @@ import pytest
 from braidlog.errors import FencedError, TrimmedError
 from braidlog.metarepo.machine import logs
 from braidlog.node.shards.shard_reading import ShardReplica
-from braidlog.raft import dispatch
+from braidlog.raft import NotLeaderError, dispatch
 from braidlog.raft.membership import Change
 from braidlog.shard import ShardMember, ShardState, entries, membership
 from braidlog.shard import member as member_module
-from braidlog.shard.entries import Truncate
+from braidlog.shard.entries import Grant, Truncate
+from braidlog.shard.member import Placed
 from unit.shard.test_scripts import SCRIPTS, replay
 
 Plant = Callable[[pytest.MonkeyPatch], None]
@@ -153,6 +154,73 @@ def end_without_asking(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ShardMember, "find_end", at_once)
 
 
+def number_every_entry(patch: pytest.MonkeyPatch) -> None:
+    """K6: what is no record takes a position, too."""
+    apply = ShardState.apply
+
+    def numbered(self: ShardState, data: bytes) -> entries.Entry:
+        entry = apply(self, data)
+        self.next += isinstance(entry, Grant)
+        return entry
+
+    patch.setattr(ShardState, "apply", numbered)
+
+
+def read_what_is_truncated(patch: pytest.MonkeyPatch) -> None:
+    """A read gets what is still on the disk, whatever was truncated."""
+    read = ShardReplica.read
+
+    def on_disk(self: ShardReplica, message, *, expired):  # type: ignore[no-untyped-def]
+        state = self._member.state
+        first, state.first = state.first, 1
+        try:
+            return read(self, message, expired=expired)
+        finally:
+            state.first = first
+
+    patch.setattr(ShardReplica, "read", on_disk)
+
+
+def begin_at_the_end(patch: pytest.MonkeyPatch) -> None:
+    """The log begins where the state is, not with the first record that is kept."""
+    fold = ShardMember._fold
+
+    def more(self: ShardMember) -> None:
+        first, self.state.first = self.state.first, self.state.next
+        try:
+            fold(self)
+        finally:
+            self.state.first = first
+
+    patch.setattr(ShardMember, "_fold", more)
+
+
+def answer_at_once(patch: pytest.MonkeyPatch) -> None:
+    """An append is answered when it is logged."""
+    append = ShardMember.append
+
+    def early(self: ShardMember, *arguments, **options) -> None:  # type: ignore[no-untyped-def]
+        append(self, *arguments, **options)
+        for request, answer in self._pending.values():
+            if isinstance(answer, Placed):
+                self._answers.append((request, answer))
+        self._pending.clear()
+
+    patch.setattr(ShardMember, "append", early)
+
+
+def say_that_nothing_was_stored(patch: pytest.MonkeyPatch) -> None:
+    """K16: an error does not say that the outcome is not known."""
+    unknown = ShardMember._unknown
+
+    def certain(self: ShardMember) -> NotLeaderError:
+        error = unknown(self)
+        error.outcome = "not_stored"
+        return error
+
+    patch.setattr(ShardMember, "_unknown", certain)
+
+
 BUGS: list[tuple[Plant, str]] = [
     (log_what_is_refused, "S04 S05 S08"),
     (let_the_last_one_own_it, "S02 S05"),
@@ -166,7 +234,12 @@ BUGS: list[tuple[Plant, str]] = [
     (pass_over_pins, "S31 S38"),
     (bound_nothing, "S10"),
     (remove_first, "replacement"),
-    (end_without_asking, "S20"),
+    (end_without_asking, "S13 S19 S20"),
+    (number_every_entry, "S01 S14 S22"),
+    (read_what_is_truncated, "S17 S19 S29 S31"),
+    (begin_at_the_end, "S29 S30 S32 S35"),
+    (answer_at_once, "S04 S10 S11"),
+    (say_that_nothing_was_stored, "S11"),
 ]
 
 
