@@ -9,6 +9,7 @@ happened when the next one begins; only time does not pass by itself.
     raw 1 00ff             an append of these bytes
     acquire 1 A [ttl=500] [expected=1] [force]      release 1 1      renew 1 1
     end 1                  where the log ends, linearizably
+    stamps 1 100 [floor=7]     a hundred timestamps, none below the floor
     read 1 1 [bytes] [wait]     one page, from position 1     scan 1 1 [bytes]
     truncate 5             the leader lets all before position 5 go
     pin name 4 [lease=seconds]     unpin name     trim 5     as the repository decides
@@ -32,6 +33,7 @@ from braidlog.errors import ConflictError, FencedError, LogError, TrimmedError
 from braidlog.raft import NotLeaderError
 from braidlog.shard.checkpoint import Checkpoint
 from braidlog.shard.member import Ended, Granted, Placed
+from braidlog.shard.stamps import Stamped
 from braidlog.wire import commands
 from braidlog.wire.members import member_of
 from braidlog.wire.results import Refused, Result, Trimmed
@@ -202,6 +204,11 @@ class Script:
     def do_end(self, name: str) -> None:
         self.group.members[member(name)].find_end(self.ask(f"end {name}"))
 
+    def do_stamps(self, name: str, count: str, *words: str) -> None:
+        floor = int(split(words)[1].get("floor", 0))
+        one = self.group.members[member(name)]
+        one.timestamps(self.ask(f"stamps {count}"), int(count), floor)
+
     # --- readers
 
     def do_read(self, name: str, begin: str, *words: str) -> None:
@@ -321,6 +328,8 @@ def answer_text(answer: object) -> str:
             return f"at {position}" if count == 1 else f"at {position}, {count} records"
         case Granted(epoch, end):
             return f"epoch {epoch}, next {end}"
+        case Stamped(first):
+            return f"from {first}"
         case Ended(first, end, epoch, owner):
             owned = f", owner {owner} epoch {epoch}" if owner else ""
             return f"records {first}..{end - 1}{owned}"

@@ -15,7 +15,8 @@ from braidlog.raft.membership import Change
 from braidlog.shard import ShardMember, ShardState, entries, membership
 from braidlog.shard import member as member_module
 from braidlog.shard.entries import Grant, Truncate
-from braidlog.shard.member import Placed
+from braidlog.shard.member import Placed, _Confirmed
+from braidlog.shard.stamps import Stamps
 from unit.shard.test_scripts import SCRIPTS, replay
 
 Plant = Callable[[pytest.MonkeyPatch], None]
@@ -221,6 +222,26 @@ def say_that_nothing_was_stored(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ShardMember, "_unknown", certain)
 
 
+def give_what_others_gave(patch: pytest.MonkeyPatch) -> None:
+    """A leader gives timestamps from the first one on."""
+    init = Stamps.__init__
+
+    def anew(self: Stamps, reserved: int) -> None:
+        init(self, min(reserved, 1))
+
+    patch.setattr(Stamps, "__init__", anew)
+
+
+def give_without_asking(patch: pytest.MonkeyPatch) -> None:
+    """A leader gives timestamps without knowing that it still leads."""
+
+    def at_once(self: ShardMember) -> None:
+        asked, self._stamping = self._stamping, []
+        self._confirmed(_Confirmed(asked))
+
+    patch.setattr(ShardMember, "_confirm", at_once)
+
+
 BUGS: list[tuple[Plant, str]] = [
     (log_what_is_refused, "S04 S05 S08"),
     (let_the_last_one_own_it, "S02 S05"),
@@ -239,6 +260,8 @@ BUGS: list[tuple[Plant, str]] = [
     (read_what_is_truncated, "S17 S19 S29 S31"),
     (begin_at_the_end, "S29 S30 S32 S35"),
     (answer_at_once, "S04 S10 S11"),
+    (give_what_others_gave, "S37"),
+    (give_without_asking, "S37"),
     (say_that_nothing_was_stored, "S11"),
 ]
 
