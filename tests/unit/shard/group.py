@@ -45,6 +45,8 @@ class Group:
         self.flying: list[tuple[int, int, bytes]] = []
         self.cuts: set[tuple[int, int]] = set()
         self.held: set[int] = set()
+        self.asleep: set[int] = set()
+        """Processes that stand still; what comes waits for them."""
         self.plan: tuple[int, tuple[int, ...]] = (0, ())
         self.leads: int = 0
         self.repository = Bench(6)
@@ -108,6 +110,8 @@ class Group:
         """Let one tick pass, and everything that follows from it."""
         self.now += TICK
         for member, each in list(self.members.items()):
+            if member in self.asleep:
+                continue
             self.guarded(member, each.tick, self.now)
             if self.plan[0]:
                 each.follow(*self.plan)
@@ -117,7 +121,8 @@ class Group:
         """Let happen what follows without time."""
         for _ in range(ROUNDS_MAX):
             busy = [self._flush(member) for member in list(self.members)]
-            flying, self.flying = self.flying, []
+            flying = [each for each in self.flying if each[1] not in self.asleep]
+            self.flying = [each for each in self.flying if each[1] in self.asleep]
             for sender, receiver, data in flying:
                 lost = (sender, receiver) in self.cuts
                 if receiver in self.members and not lost:
@@ -167,7 +172,7 @@ class Group:
                 if number := disk.sync():
                     each.durable(number)
 
-        if member in self.members:
+        if member in self.members and member not in self.asleep:
             self.guarded(member, flush)
         return busy
 

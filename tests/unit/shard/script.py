@@ -15,6 +15,7 @@ happened when the next one begins; only time does not pass by itself.
     pin name 4 [lease=seconds]     unpin name     trim 5     as the repository decides
     tick [count]           cut 1 | cut 1>2     heal
     hold 1   let 1         crash 1 2   start 1 2   save 1   spoil 1 (its checkpoint)
+    sleep 1   wake 1       what comes meanwhile waits; what is asked of it comes first
     plan 1 2 4.1           who should vote: node 4 for the second time
     message 1 00ff         bytes that come as a message
     transfer 1 2           status      same (whether all members have the same state)
@@ -122,6 +123,12 @@ class Script:
 
     def do_let(self, *names: str) -> None:
         self.group.held -= set(map(member, names))
+
+    def do_sleep(self, *names: str) -> None:
+        self.group.asleep |= set(map(member, names))
+
+    def do_wake(self, *names: str) -> None:
+        self.group.asleep -= set(map(member, names))
 
     def do_crash(self, *names: str) -> None:
         for name in names:
