@@ -24,19 +24,23 @@ Plant = Callable[[pytest.MonkeyPatch], None]
 
 def log_what_is_refused(patch: pytest.MonkeyPatch) -> None:
     """K1: an append that is refused is in the log all the same."""
-    append = ShardMember.append
+    append, refuse = ShardMember.append, ShardMember._refuse
+    seen: list[bool] = []
+
+    def noted(self: ShardMember, refused) -> None:  # type: ignore[no-untyped-def]
+        seen.extend(isinstance(error, FencedError) for _, error in refused)
+        refuse(self, refused)
 
     def logged(self: ShardMember, batches, **options) -> None:  # type: ignore[no-untyped-def]
-        before = len(self._answers)
+        seen.clear()
         append(self, batches, **options)
-        for _, error in self._answers[before:]:
-            planned = self._planned
-            if isinstance(error, FencedError) and planned is not None:
-                batch = batches[0][1]
-                data = entries.encode_append(1, planned.next, 0, batch)
-                planned.apply(data)
-                self.raft.propose([data])
+        planned = self._planned
+        if any(seen) and planned is not None:
+            data = entries.encode_append(1, planned.next, 0, batches[0][1])
+            planned.apply(data)
+            self.raft.propose([data])
 
+    patch.setattr(ShardMember, "_refuse", noted)
     patch.setattr(ShardMember, "append", logged)
 
 
@@ -242,6 +246,15 @@ def give_without_asking(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ShardMember, "_confirm", at_once)
 
 
+def refuse_at_once(patch: pytest.MonkeyPatch) -> None:
+    """A leader refuses by itself, though another may lead already."""
+
+    def at_once(self: ShardMember, refused) -> None:  # type: ignore[no-untyped-def]
+        self._answers += refused
+
+    patch.setattr(ShardMember, "_refuse", at_once)
+
+
 BUGS: list[tuple[Plant, str]] = [
     (log_what_is_refused, "S04 S05 S08"),
     (let_the_last_one_own_it, "S02 S05"),
@@ -262,6 +275,7 @@ BUGS: list[tuple[Plant, str]] = [
     (answer_at_once, "S04 S10 S11"),
     (give_what_others_gave, "S37"),
     (give_without_asking, "S37"),
+    (refuse_at_once, "S05 conditional"),
     (say_that_nothing_was_stored, "S11"),
 ]
 
