@@ -18,7 +18,9 @@ log begins with the first record that is kept, and who lacks more gets the base 
 every record.
 
 *Invariants.* A request is answered once. An append is answered when a majority has it
-durably and it is applied here. A lost lead answers with an unknown outcome.
+durably and it is applied here. A lost lead answers with an unknown outcome. A refusal
+that depends on the log is one that any leader would give: a majority has said that this
+member still leads, and all that it was decided with is committed.
 """
 # One file: one state machine: each input, and what follows from it.
 
@@ -31,9 +33,13 @@ from typing import Final, TypeAlias
 from msgspec import Struct
 
 from braidlog.errors import (
+    ConflictError,
+    FencedError,
     InvalidArgumentError,
     LogError,
     NotReadyError,
+    SequenceExpiredError,
+    SequenceGapError,
     UnavailableError,
 )
 from braidlog.raft import (
@@ -139,6 +145,22 @@ class _Confirmed(Struct, frozen=True):
 
     asked: list[Asked]
 
+
+class _Refused(Struct, frozen=True):
+    """What is refused when this member is sure that it led, with all that it knew."""
+
+    answers: list[tuple[Request, LogError]]
+    index: int
+    """Of the last entry that may have been decided with."""
+
+
+_OF_THE_LOG: Final = (
+    ConflictError,
+    FencedError,
+    SequenceGapError,
+    SequenceExpiredError,
+)
+"""Refusals that depend on what is in the log. Others are right whoever says them."""
 
 Answer: TypeAlias = Placed | Granted | Ended | Stamped | LogError
 
@@ -379,6 +401,8 @@ class ShardMember:
         for read in reads:
             if isinstance(read, _Confirmed):
                 asked += [each.request for each in read.asked]
+            elif isinstance(read, _Refused):
+                asked += [request for request, _ in read.answers]
             else:
                 asked.append(read)
         asked += self._drop_stamps()
@@ -401,6 +425,7 @@ class ShardMember:
         self.stirred = True
         logged: list[tuple[Request, Placed]] = []
         payloads: list[bytes] = []
+        refused: list[tuple[Request, LogError]] = []
         try:
             planned = self._require_lead(len(batches))
         except LogError as error:
@@ -416,7 +441,7 @@ class ShardMember:
                     msg = f"{used} bytes wait for a majority, {len(batch)} do not fit"
                     raise NotReadyError(msg)
             except LogError as error:
-                self._answers.append((request, error))
+                refused.append((request, error))
                 continue
             position, count, new = place
             self._silent = self._now
@@ -433,6 +458,8 @@ class ShardMember:
             index = self.raft.propose(payloads).begin
             for at, pending in enumerate(logged, index):
                 self._pending[at] = pending
+        if refused:
+            self._refuse(refused)
         if self._repeats:
             self._answer_repeats()
 
@@ -454,7 +481,7 @@ class ShardMember:
             grant = planned.grant(owner, ttl_ms, expected, lapsed=force or lapsed)
             self._log(planned, request, grant, Granted(grant.epoch, planned.next))
         except LogError as error:
-            self._answers.append((request, error))
+            self._refuse([(request, error)])
 
     def release(self, request: Request, writer: int) -> None:
         """Let the log belong to nobody, if it belongs to this writer."""
@@ -467,7 +494,7 @@ class ShardMember:
             else:
                 self.find_end(request)
         except LogError as error:
-            self._answers.append((request, error))
+            self._refuse([(request, error)])
 
     def renew(self, request: Request, writer: int) -> None:
         """Note that the owner is there; nothing is logged."""
@@ -477,7 +504,7 @@ class ShardMember:
             self._silent = self._now
             self.find_end(request)
         except LogError as error:
-            self._answers.append((request, error))
+            self._refuse([(request, error)])
 
     def find_end(self, request: Request) -> None:
         """Answer where the log ends, linearizably, on any member."""
@@ -579,6 +606,24 @@ class ShardMember:
         self._silent = self._now
         self._pending[index] = request, done
 
+    def _refuse(self, refused: list[tuple[Request, LogError]]) -> None:
+        """Answer with refusals, of the log only when they are sure.
+
+        Another may lead already, and what is not committed may be taken back: then the
+        group would have taken what is refused here.
+        """
+        unsure = [each for each in refused if isinstance(each[1], _OF_THE_LOG)]
+        self._answers += [each for each in refused if each not in unsure]
+        if not unsure:
+            return
+        self._context += 1
+        try:
+            self.raft.read(self._context)
+        except LogError as error:
+            self._answers += [(request, error) for request, _ in unsure]
+            return
+        self._reads[self._context] = _Refused(unsure, self.raft.core.log.last)
+
     def _require_lead(self, count: int) -> ShardState:
         core = self.raft.core
         # It may have lost the lead to a message whose effects were not asked for yet.
@@ -672,6 +717,23 @@ class ShardMember:
         self._answers += [(request, error) for _, request, _ in self._repeats]
         self._answers += [(request, error) for request in self._drop_stamps()]
         self._pending, self._repeats = {}, []
+        self._drop_refused()
+
+    def _drop_refused(self) -> None:
+        """Refuse nothing any more that was decided with what may be taken back."""
+        still: list[tuple[int, Request]] = []
+        for index, waiting in self._waiting:
+            if isinstance(waiting, _Refused):
+                error = self._unconfirmed()
+                self._answers += [(request, error) for request, _ in waiting.answers]
+            else:
+                still.append((index, waiting))
+        self._waiting = still
+
+    def _unconfirmed(self) -> NotLeaderError:
+        msg = "the leader could not confirm that it still leads"
+        term = self.raft.core.term
+        return NotLeaderError(msg, leader=self.leader, term=term)
 
     def _unknown(self) -> NotLeaderError:
         core = self.raft.core
@@ -716,12 +778,15 @@ class ShardMember:
         if request is None:
             return
         if isinstance(read, ReadState):
-            self._waiting.append((read.index, request))
+            index = read.index
+            if isinstance(request, _Refused):
+                index = max(index, request.index)
+            self._waiting.append((index, request))
         else:
-            core = self.raft.core
-            msg = "the leader could not confirm that it still leads"
-            error = NotLeaderError(msg, leader=self.leader, term=core.term)
-            if isinstance(request, _Confirmed):
+            error = self._unconfirmed()
+            if isinstance(request, _Refused):
+                self._answers += [(each, error) for each, _ in request.answers]
+            elif isinstance(request, _Confirmed):
                 self._confirming = False
                 self._answers += [(each.request, error) for each in request.asked]
                 self._answers += [(each, error) for each in self._drop_stamping()]
@@ -740,6 +805,8 @@ class ShardMember:
         for request in due:
             if isinstance(request, _Confirmed):
                 self._confirmed(request)
+            elif isinstance(request, _Refused):
+                self._answers += request.answers
             else:
                 self._answers.append((request, self._end()))
         return bool(due)

@@ -298,7 +298,9 @@ PLANTED = [
         "everything",
     ),
     Planted("own entries count early", own_append_early, "election", "elections"),
-    Planted("applied before durable", applied_before_durable, "", "everything"),
+    Planted(
+        "applied before durable", applied_before_durable, "async_writes", "everything"
+    ),
     Planted("an earlier term is committed", old_term_committed, "figure8"),
     Planted("no round for reads", read_without_round, "readindex", "stale leaders"),
     Planted("any round confirms", any_round_confirms, "readindex", "stale leaders"),
@@ -311,12 +313,14 @@ PLANTED = [
     Planted("any log gets votes", any_log_gets_votes, "election", "everything"),
     Planted("two votes in a term", votes_twice, "election", "everything"),
     Planted("the vote is not stored", vote_not_stored, "restart", "everything"),
-    Planted("what matches is cut", matching_entries_cut, "", "everything"),
-    Planted("what is committed is cut", committed_entries_cut, "", "everything"),
+    Planted("what matches is cut", matching_entries_cut, "log_conflict", "everything"),
+    Planted(
+        "what is committed is cut", committed_entries_cut, "log_conflict", "everything"
+    ),
     Planted("a conflict is kept", conflict_kept, "log_conflict", "everything"),
     Planted("a late report is believed", late_report_believed, "", "elections"),
     Planted(
-        "heartbeats commit too much", heartbeat_commits_all, "readindex", "everything"
+        "heartbeats commit too much", heartbeat_commits_all, "replication", "everything"
     ),
     Planted("a lost window", lost_window_not_noticed, "windows", "everything"),
     Planted("no pre-vote", no_pre_vote, "prevote"),
