@@ -50,6 +50,8 @@ _NEVER = (
     ProtocolError,
     SequenceGapError,
 )
+VISITOR = "visitor"
+"""Who comes as a newcomer with each record."""
 _PAUSE_S = 0.18
 _AFTER_CALM = 3
 _PLENTY = 1 << 20
@@ -106,7 +108,10 @@ class Shared:
             client, _, number = seen.payload.rstrip(b".").rpartition(b"-")
             # Where appends wait for room, later calls go on before what an earlier call
             # of many records has left.
-            if last.get((client, key), 0) > int(number) and not self.crowded:
+            # A visitor is another client with each record, and one whose answer did not
+            # come in time may be stored behind those of the next ones.
+            ordered = not self.crowded and client != VISITOR.encode()
+            if last.get((client, key), 0) > int(number) and ordered:
                 raise ViolationError(
                     f"{seen.payload.decode()} with key {key!r} is behind number "
                     f"{last[client, key]} of its client"

@@ -13,7 +13,7 @@ from braidlog.errors import LogError
 from braidlog.node.config import NodeConfig, TimingSettings
 from sim.checkers import check_register
 from sim.cluster.admin import Admin
-from sim.cluster.clients import Shared, opened, run_client, run_visitor
+from sim.cluster.clients import VISITOR, Shared, opened, run_client, run_visitor
 from sim.cluster.disk import ClusterDisk
 from sim.cluster.node import PORT, StoppedError, address, config_of, name_of, run_node
 from sim.cluster.rest import damage, read_log, unrest
@@ -44,7 +44,6 @@ _QUIET_LOOKS = 3
 _SCRUB_MS = 12_000
 # Seconds between two looks for nodes that ended.
 _REVIVE_S = (0.1, 2.0)
-_VISITOR = "visitor"
 # The longest that a client may go without a record of its own in, under strangers.
 _PROGRESS_S = 3.0
 
@@ -214,10 +213,10 @@ class ClusterScenario:
             world.network.unframed_hosts[name] = None
             self._run(world, name, self._be_strangers)
         if self._steady:
-            names = [*self._clients, _VISITOR]
+            names = [*self._clients, VISITOR]
             self.shared.acked_at |= dict.fromkeys(names, world.now)
             visitor = self._run(
-                world, _VISITOR, lambda life: run_visitor(life, self.shared)
+                world, VISITOR, lambda life: run_visitor(life, self.shared)
             )
             ended.append(visitor)
         for event in ended:

@@ -147,7 +147,7 @@ PLANTED: list[tuple[type, str, Callable[..., Any], Sequence[str], int, str]] = [
         124,
         "answers as of",
     ),
-    (Tables, "_read", _heeds_no_after, ("calm",), 16, "was asked for"),
+    (Tables, "_read", _heeds_no_after, ("calm",), 17, "was asked for"),
     (MemoryTable, "flush", _forgets_a_run, ("crashes",), 2, "should have found"),
     (Hosts, "_trash", _keeps_files, ("calm",), 1, "do not come to rest"),
 ]

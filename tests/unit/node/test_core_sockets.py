@@ -95,7 +95,9 @@ def running(
     for node in range(1, count + 1):
         given = config(directory / str(node), extra)
         own = replace(given.node, id=node)
-        made.append(replace(given, node=own, timing=replace(given.timing, tick_ms=50)))
+        # No test here is about nodes that are taken for dead, as on a busy machine.
+        timing = replace(given.timing, tick_ms=50, failure_ms=20_000, slow_ms=0)
+        made.append(replace(given, node=own, timing=timing))
     voters = {each.node.id: each.node.listen for each in made}
     nodes = [
         Running(replace(each, cluster=replace(each.cluster, voters=voters)), kind)
