@@ -335,7 +335,7 @@ class FencedError(LogError):
     """The epoch of the caller is older than the current one."""
 
     code = 32
-    hint = "Stop this producer: a newer one took over"
+    hint = "Stop: a newer one took over"
     given: int = 0
     """Epoch of the call."""
     current: int = 0
