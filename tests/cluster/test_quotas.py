@@ -90,7 +90,11 @@ def write(path: Path, quotas: dict[str, Quotas]) -> None:
 
 
 @pytest.fixture(params=["braidlog", "cluster.loop_node"], ids=["core", "loop"])
-def secured(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Secured]:
+def secured(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Secured]:
+    # The program of one of them is among the tests.
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
     tokens, peer = tmp_path / "tokens.toml", tmp_path / "peer.token"
     write(
         tokens,
