@@ -84,7 +84,8 @@ _HINTS: dict[type[BaseException], str] = {
     errors.ClosedError: "run it again",
     errors.StoreFailedError: "check the disk, then run the command again;"
     " acknowledged records are safe",
-    errors.FencedError: "a newer producer of this name took over; use another name",
+    errors.FencedError: "somebody else was faster; look at what there is now, then"
+    " decide again",
     errors.PositionError: "positions begin at 1; `braidlog tail LOG --lines 1` prints"
     " the last record",
     errors.TooLargeError: "split it, or store it elsewhere and append a reference",

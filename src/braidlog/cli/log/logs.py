@@ -343,6 +343,7 @@ def _shown_in_cluster(log: dict[str, Any]) -> dict[str, Any]:
     }
     return {
         **_begin(log),
+        **({"kind": "shard"} if log["kind"] == "shard" else {}),
         "replication": _replication(log),
         "compression": log["compression"],
         "retention": _retention(log),
