@@ -65,7 +65,7 @@ _LOG_BYTES: Final = 16
 LOOK_S: Final = 1.5
 """How long a look takes where nobody leads; with the rest of a command below 2 s."""
 
-_TIMESTAMPS_MAX: Final = 1 << 32
+_TIMESTAMPS_MAX: Final = 1 << 20
 """Of one call."""
 
 
@@ -421,7 +421,7 @@ class AsyncClient(AsyncClosable):
 
         Args:
             shard: the name of a log of kind "shard".
-            count: from 1 to 2^32.
+            count: from 1 to 2^20.
             wall: let the first one not be less than the microseconds since the epoch
                 on the clock of the shard's leader. A clock that goes back makes them
                 no smaller; one that is wrong and far ahead leaves them far ahead.

@@ -26,8 +26,9 @@ member still leads, and all that it was decided with is committed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final, TypeAlias
 
 from msgspec import Struct
@@ -64,6 +65,7 @@ from braidlog.shard.checkpoint import Checkpoint
 from braidlog.shard.entries import Grant, Plan, Release, Reserve, Truncate
 from braidlog.shard.membership import is_there, next_change
 from braidlog.shard.places import Places
+from braidlog.shard.questions import Question, Questions
 from braidlog.shard.stamps import COUNT_MAX, Asked, Stamped, Stamps
 from braidlog.shard.state import ShardState
 from braidlog.wire.members import generation_of, node_of
@@ -138,20 +140,6 @@ class Standing(Struct, frozen=True):
     learners: tuple[int, ...]
     generation: int
     """The greatest of all that belong to the group or ever did."""
-
-
-class _Confirmed(Struct, frozen=True):
-    """Who gets timestamps when this member is sure that it leads."""
-
-    asked: list[Asked]
-
-
-class _Refused(Struct, frozen=True):
-    """What is refused when this member is sure that it led, with all that it knew."""
-
-    answers: list[tuple[Request, LogError]]
-    index: int
-    """Of the last entry that may have been decided with."""
 
 
 _OF_THE_LOG: Final = (
@@ -232,15 +220,9 @@ class ShardMember:
         """Who is answered what when that entry is applied; None: where the log ends."""
         self._repeats: list[tuple[int, Request, Placed]] = []
         """Who repeated what may not be committed yet."""
-        self._reads: dict[int, Request] = {}
-        self._waiting: list[tuple[int, Request]] = []
-        """Reads that are confirmed, and the index that has to be applied first."""
+        self._questions: Questions[Answer] = Questions(self.raft.read)
         self._stamps: Stamps | None = None
         """None unless it is ready to lead."""
-        self._stamping: list[Asked] = []
-        """Who asked for timestamps since it was asked last whether it leads."""
-        self._confirming = False
-        self._context = 0
         self._writes: list[Write] = []
         self._messages: list[tuple[int, bytes]] = []
         self._answers: list[tuple[Request, Answer]] = []
@@ -263,9 +245,8 @@ class ShardMember:
     @property
     def waiting(self) -> int:
         """Return how many requests wait."""
-        waits = len(self._pending) + len(self._repeats) + len(self._stamping)
-        waits += 0 if self._stamps is None else len(self._stamps)
-        return waits + len(self._reads) + len(self._waiting)
+        waits = len(self._pending) + len(self._repeats) + len(self._questions)
+        return waits + (0 if self._stamps is None else len(self._stamps))
 
     @property
     def quiet(self) -> bool:
@@ -397,18 +378,10 @@ class ShardMember:
         """Answer nobody any more; return who waited."""
         asked = [request for request, _ in self._pending.values()]
         asked += [request for _, request, _ in self._repeats]
-        reads = [*self._reads.values(), *(request for _, request in self._waiting)]
-        for read in reads:
-            if isinstance(read, _Confirmed):
-                asked += [each.request for each in read.asked]
-            elif isinstance(read, _Refused):
-                asked += [request for request, _ in read.answers]
-            else:
-                asked.append(read)
-        asked += self._drop_stamps()
+        asked += self._questions.clear()
+        asked += [] if self._stamps is None else self._stamps.abandon()
         asked += [request for request, _ in self._answers]
         self._pending, self._repeats, self._answers = {}, [], []
-        self._reads, self._waiting = {}, []
         return asked
 
     # --- requests
@@ -512,9 +485,7 @@ class ShardMember:
         try:
             self._require_room(1)
             self._require_member()
-            self._context += 1
-            self.raft.read(self._context)
-            self._reads[self._context] = request
+            self._questions.add(Question((request,), lambda: [(request, self._end())]))
         except LogError as error:
             self._answers.append((request, error))
 
@@ -533,52 +504,27 @@ class ShardMember:
         except LogError as error:
             self._answers.append((request, error))
             return
-        self._stamping.append(Asked(request, count, floor))
-        if not self._confirming:
-            self._confirm()
+        asked = Asked(request, count, floor)
+        give = partial(self._give, asked)
+        self._questions.add(Question((request,), give, leading=True))
 
-    def _confirm(self) -> None:
-        """Ask whether this member leads, for all who want timestamps by now."""
-        asked, self._stamping = self._stamping, []
-        self._context += 1
-        try:
-            self.raft.read(self._context)
-        except LogError as error:
-            self._answers += [(each.request, error) for each in asked]
-            return
-        self._reads[self._context] = _Confirmed(asked)
-        self._confirming = True
-
-    def _confirmed(self, confirmed: _Confirmed) -> None:
-        """Give what was asked for before a majority said that this member leads."""
-        self._confirming = False
+    def _give(self, asked: Asked) -> Iterable[tuple[Request, Answer]]:
+        """Give timestamps, as a majority has said that this member leads."""
         planned, stamps = self._planned, self._stamps
-        if planned is None or stamps is None:
-            error = self._unknown()
-            self._answers += [(each.request, error) for each in confirmed.asked]
-            return
-        for each in confirmed.asked:
-            try:
-                stamps.assign(each)
-            except LogError as error:
-                self._answers.append((each.request, error))
+        assert planned is not None, "who lost the lead drops what it was asked"
+        assert stamps is not None, "whoever is ready to lead gives timestamps"
+        try:
+            stamps.assign(asked)
+        except LogError as error:
+            return [(asked.request, error)]
         if until := stamps.lacking(planned.stamps):
             data = entries.encode(Reserve(until))
             try:
                 self.raft.propose([data])
                 planned.apply(data)
             except LogError as error:
-                self._answers += [(each, error) for each in stamps.abandon()]
-        self._answers += stamps.ready(self.state.stamps)
-        if self._stamping:
-            self._confirm()
-
-    def _drop_stamps(self) -> list[Request]:
-        """Give no timestamps any more; return who waits for some."""
-        asked = self._drop_stamping()
-        asked += [] if self._stamps is None else self._stamps.abandon()
-        self._stamps = None
-        return asked
+                return [(each, error) for each in stamps.abandon()]
+        return stamps.ready(self.state.stamps)
 
     def truncate(self, position: int) -> None:
         """Let records before a position go, if this member leads and has them."""
@@ -616,13 +562,9 @@ class ShardMember:
         self._answers += [each for each in refused if each not in unsure]
         if not unsure:
             return
-        self._context += 1
-        try:
-            self.raft.read(self._context)
-        except LogError as error:
-            self._answers += [(request, error) for request, _ in unsure]
-            return
-        self._reads[self._context] = _Refused(unsure, self.raft.core.log.last)
+        requests = tuple(request for request, _ in unsure)
+        last = self.raft.core.log.last
+        self._questions.add(Question(requests, lambda: unsure, last, leading=True))
 
     def _require_lead(self, count: int) -> ShardState:
         core = self.raft.core
@@ -651,14 +593,20 @@ class ShardMember:
         if not self.stirred:
             return _NOTHING
         self.stirred = False
+        self._ask()
         if self.raft.stirred:
             self._drain()
         if self._folded < self.state.first and self._now >= self._fold_at:
             self._fold()
             if self.raft.stirred:
                 self._drain()
-        while self._waiting and self._answer_reads() and self.raft.stirred:
-            self._drain()
+        while due := self._questions.due(self.raft.core.log.applied):
+            for each in due:
+                self._answers += each.answer()
+            # What they log has to go out, and they may have made room for others.
+            self._ask()
+            if self.raft.stirred:
+                self._drain()
         done = ShardEffects(
             tuple(self._writes),
             tuple(self._messages),
@@ -693,7 +641,11 @@ class ShardMember:
                 if self._repeats:
                     self._answer_repeats()
             for read in effects.reads:
-                self._take_read(read.context, read)
+                if isinstance(read, ReadState):
+                    self._questions.confirmed(read.context, read.index)
+                else:
+                    failed = self._questions.failed(read.context)
+                    self._fail(failed, self._unconfirmed())
 
     def _install(self, index: int, state: bytes) -> None:
         self.state = ShardState(state)
@@ -715,20 +667,21 @@ class ShardMember:
         error = self._unknown()
         self._answers += [(request, error) for request, _ in self._pending.values()]
         self._answers += [(request, error) for _, request, _ in self._repeats]
-        self._answers += [(request, error) for request in self._drop_stamps()]
+        stamps, self._stamps = self._stamps, None
+        if stamps is not None:
+            self._answers += [(request, error) for request in stamps.abandon()]
         self._pending, self._repeats = {}, []
-        self._drop_refused()
+        # What is not committed may be taken back, so nothing is refused for it.
+        self._fail(self._questions.drop_leading(), self._unconfirmed())
 
-    def _drop_refused(self) -> None:
-        """Refuse nothing any more that was decided with what may be taken back."""
-        still: list[tuple[int, Request]] = []
-        for index, waiting in self._waiting:
-            if isinstance(waiting, _Refused):
-                error = self._unconfirmed()
-                self._answers += [(request, error) for request, _ in waiting.answers]
-            else:
-                still.append((index, waiting))
-        self._waiting = still
+    def _ask(self) -> None:
+        """Ask the group what waits for it."""
+        unasked, error = self._questions.send()
+        if error is not None:
+            self._fail(unasked, error)
+
+    def _fail(self, questions: Iterable[Question[Answer]], error: LogError) -> None:
+        self._answers += [(who, error) for each in questions for who in each.requests]
 
     def _unconfirmed(self) -> NotLeaderError:
         msg = "the leader could not confirm that it still leads"
@@ -772,44 +725,6 @@ class ShardMember:
         self._repeats = still
 
     # --- reads
-
-    def _take_read(self, context: int, read: object) -> None:
-        request = self._reads.pop(context, None)
-        if request is None:
-            return
-        if isinstance(read, ReadState):
-            index = read.index
-            if isinstance(request, _Refused):
-                index = max(index, request.index)
-            self._waiting.append((index, request))
-        else:
-            error = self._unconfirmed()
-            if isinstance(request, _Refused):
-                self._answers += [(each, error) for each, _ in request.answers]
-            elif isinstance(request, _Confirmed):
-                self._confirming = False
-                self._answers += [(each.request, error) for each in request.asked]
-                self._answers += [(each, error) for each in self._drop_stamping()]
-            else:
-                self._answers.append((request, error))
-
-    def _drop_stamping(self) -> list[Request]:
-        asked, self._stamping = self._stamping, []
-        return [each.request for each in asked]
-
-    def _answer_reads(self) -> bool:
-        """Answer those whose index is applied; tell whether there were any."""
-        applied = self.raft.core.log.applied
-        due = [request for index, request in self._waiting if index <= applied]
-        self._waiting = [each for each in self._waiting if each[0] > applied]
-        for request in due:
-            if isinstance(request, _Confirmed):
-                self._confirmed(request)
-            elif isinstance(request, _Refused):
-                self._answers += request.answers
-            else:
-                self._answers.append((request, self._end()))
-        return bool(due)
 
     def _end(self) -> Ended:
         state = self.state

@@ -22,8 +22,8 @@ from braidlog.errors import InvalidArgumentError
 
 __all__ = ["COUNT_MAX", "STAMP_END", "Asked", "Stamped", "Stamps"]
 
-COUNT_MAX: Final = 1 << 32
-"""Of one request."""
+COUNT_MAX: Final = 1 << 20
+"""Of one request: the numbers last for ever, whoever asks how often."""
 STAMP_END: Final = (1 << 63) - 1
 """No timestamp is greater."""
 _WINDOW: Final = 4_000_000

@@ -12,10 +12,14 @@ from braidlog.metarepo.machine import shards
 from braidlog.metarepo.machine.state import State
 from braidlog.shard import ShardMember, ShardState
 from braidlog.shard.checkpoint import Checkpoint
-from braidlog.shard.member import Placed, _Confirmed
 from braidlog.shard.stamps import Stamps
 from braidlog.wire.commands import ReportShards
 from braidlog.wire.results import Done
+from property.shard.planted import (
+    acknowledge_what_is_logged,
+    fold_too_much,
+    give_without_asking,
+)
 from property.shard.test_shard_world import (
     check,
     check_a_leader_that_slept,
@@ -25,20 +29,6 @@ from property.shard.test_shard_world import (
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 SEEDS = range(40)
-
-
-def acknowledge_what_is_logged(patch: pytest.MonkeyPatch) -> None:
-    """An append is answered before a majority has it."""
-    append = ShardMember.append
-
-    def early(self: ShardMember, *arguments: object, **options: object) -> None:
-        append(self, *arguments, **options)  # type: ignore[arg-type]
-        for request, answer in self._pending.values():
-            if isinstance(answer, Placed):
-                self._answers.append((request, answer))
-        self._pending.clear()
-
-    patch.setattr(ShardMember, "append", early)
 
 
 def forget_producers(patch: pytest.MonkeyPatch) -> None:
@@ -73,20 +63,6 @@ def lead_before_all_is_applied(patch: pytest.MonkeyPatch) -> None:
             self._planned = self.state.copy()
 
     patch.setattr(ShardMember, "_stand", early)
-
-
-def fold_too_much(patch: pytest.MonkeyPatch) -> None:
-    """A truncation takes the entry that has what is kept, too."""
-    fold = ShardMember._fold
-
-    def more(self: ShardMember) -> None:
-        first, self.state.first = self.state.first, self.state.next
-        try:
-            fold(self)
-        finally:
-            self.state.first = first
-
-    patch.setattr(ShardMember, "_fold", more)
 
 
 def forget_members_too_early(patch: pytest.MonkeyPatch) -> None:
@@ -132,16 +108,6 @@ def test_a_bug_in_changes_of_members_is_found(
         except Exception:
             return
     pytest.fail("no history found it")
-
-
-def give_without_asking(patch: pytest.MonkeyPatch) -> None:
-    """A leader gives timestamps without being sure that it still leads."""
-
-    def at_once(self: ShardMember) -> None:
-        asked, self._stamping = self._stamping, []
-        self._confirmed(_Confirmed(asked))
-
-    patch.setattr(ShardMember, "_confirm", at_once)
 
 
 def test_a_leader_that_gives_without_asking_is_found(

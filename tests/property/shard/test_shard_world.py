@@ -149,7 +149,7 @@ def history(seed: int, steps: int, size: int = 3, *, changes: bool = False) -> W
                 ),
                 default=0,
             )
-            request, count = world.request(), chance.choice([1, 10, 3_000_000])
+            request, count = world.request(), chance.choice([1, 10, 1_000_000])
             stamps.append((request, count, latest))
             floor = chance.choice([0, int(world.now * 1e6)])
             chance.choice(list(world.members.values())).timestamps(

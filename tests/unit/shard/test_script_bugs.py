@@ -15,8 +15,12 @@ from braidlog.raft.membership import Change
 from braidlog.shard import ShardMember, ShardState, entries, membership
 from braidlog.shard import member as member_module
 from braidlog.shard.entries import Grant, Truncate
-from braidlog.shard.member import Placed, _Confirmed
 from braidlog.shard.stamps import Stamps
+from property.shard.planted import (
+    acknowledge_what_is_logged,
+    fold_too_much,
+    give_without_asking,
+)
 from unit.shard.test_scripts import SCRIPTS, replay
 
 Plant = Callable[[pytest.MonkeyPatch], None]
@@ -186,34 +190,6 @@ def read_what_is_truncated(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ShardReplica, "read", on_disk)
 
 
-def begin_at_the_end(patch: pytest.MonkeyPatch) -> None:
-    """The log begins where the state is, not with the first record that is kept."""
-    fold = ShardMember._fold
-
-    def more(self: ShardMember) -> None:
-        first, self.state.first = self.state.first, self.state.next
-        try:
-            fold(self)
-        finally:
-            self.state.first = first
-
-    patch.setattr(ShardMember, "_fold", more)
-
-
-def answer_at_once(patch: pytest.MonkeyPatch) -> None:
-    """An append is answered when it is logged."""
-    append = ShardMember.append
-
-    def early(self: ShardMember, *arguments, **options) -> None:  # type: ignore[no-untyped-def]
-        append(self, *arguments, **options)
-        for request, answer in self._pending.values():
-            if isinstance(answer, Placed):
-                self._answers.append((request, answer))
-        self._pending.clear()
-
-    patch.setattr(ShardMember, "append", early)
-
-
 def say_that_nothing_was_stored(patch: pytest.MonkeyPatch) -> None:
     """K16: an error does not say that the outcome is not known."""
     unknown = ShardMember._unknown
@@ -234,16 +210,6 @@ def give_what_others_gave(patch: pytest.MonkeyPatch) -> None:
         init(self, min(reserved, 1))
 
     patch.setattr(Stamps, "__init__", anew)
-
-
-def give_without_asking(patch: pytest.MonkeyPatch) -> None:
-    """A leader gives timestamps without knowing that it still leads."""
-
-    def at_once(self: ShardMember) -> None:
-        asked, self._stamping = self._stamping, []
-        self._confirmed(_Confirmed(asked))
-
-    patch.setattr(ShardMember, "_confirm", at_once)
 
 
 def refuse_at_once(patch: pytest.MonkeyPatch) -> None:
@@ -271,8 +237,8 @@ BUGS: list[tuple[Plant, str]] = [
     (end_without_asking, "S13 S19 S20"),
     (number_every_entry, "S01 S14 S22"),
     (read_what_is_truncated, "S17 S19 S29 S31"),
-    (begin_at_the_end, "S29 S30 S32 S35"),
-    (answer_at_once, "S04 S10 S11"),
+    (fold_too_much, "S29 S30 S32 S35"),
+    (acknowledge_what_is_logged, "S04 S10 S11"),
     (give_what_others_gave, "S37"),
     (give_without_asking, "S37"),
     (refuse_at_once, "S05 conditional"),
