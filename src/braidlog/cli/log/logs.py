@@ -287,7 +287,7 @@ def _what_it_does(log: Any, changes: dict[str, Any]) -> Iterator[str]:
     if (replication := changes.get("replication")) is not None:
         more = (replication - log.replication) * len(log.streams)
         if more:
-            what = "copied one after the other" if more > 0 else "dropped"
+            what = "copied" if more > 0 else "dropped"
             yield f"{counted(abs(more), 'replica')} will be {what}"
     if changes.get("compression") not in (None, log.compression):
         yield "stored batches stay as they are; new ones are stored in the new way"
